@@ -22,8 +22,7 @@ from truehalf.config.params import read_params
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.config.verification import Evaluation
-from truehalf.engines.build import Order, build_engine
-from truehalf.engines.front_doors import evidence_of
+from truehalf.engines.build import Order, build_engine, evidence_of
 from truehalf.errors import told
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec

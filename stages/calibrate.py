@@ -12,7 +12,7 @@ from stages.frame import Report, Stage
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.calibrate_report import calibration_report
 from truehalf.config.schema import DataSource
-from truehalf.data.noise import WARNING
+from truehalf.data.fitting import WARNING
 from truehalf.data.run_samples import run_samples
 from truehalf.data.samples import Feeds
 from truehalf.files import read_json, write_json

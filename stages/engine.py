@@ -19,7 +19,7 @@ def run(stage: Stage) -> Report:
     if (samples := config.verify.first_samples) is not None:
         return _none_built(stage, "skipped", _FIRST.format(samples))
     # a second that a verification for iterating does not wait for
-    from truehalf.engines.front_doors import build_configured
+    from truehalf.engines.build import build_configured
     from truehalf.ir.model_forms import ModelFile
 
     verdict = read_json(stage.artifact("verify", "verdict.json"))["verdict"]

@@ -12,7 +12,7 @@ from PIL import Image
 from tests.cases.doors import parsed, saved, truehalf
 from tests.configurations import composed
 from truehalf.config.validate import validate
-from truehalf.data import coco
+from truehalf.data import images as module
 from truehalf.data.run_samples import run_sources
 
 SIGNATURES = [
@@ -52,13 +52,13 @@ def test_labels_are_read_once_for_all_purposes(tmp_path: Path, monkeypatch: pyte
     labels = {"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "one"}]}
     (tmp_path / "labels.json").write_text(json.dumps(labels))
     reads: list[object] = []
-    read = coco._read
+    read = module._read_coco
 
     def counting(path: Path) -> object:
         reads.append(path)
         return read(path)
 
-    monkeypatch.setattr(coco, "_read", counting)
+    monkeypatch.setattr(module, "_read_coco", counting)
     config = validate(composed("data=coco", "data.annotations=labels.json", "data.folder=images"))
     run_sources(config, tmp_path)
     assert len(reads) == 1

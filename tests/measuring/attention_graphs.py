@@ -16,9 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 from truehalf.config.engine import NO_GATES, Backend, EngineConfig
 from truehalf.engines.build import Order, build_engine
 from truehalf.engines.engine_report import EngineReport
+from truehalf.io_spec.profiles import Profile
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.tensorrt import RTX, Profile
+from truehalf.runtime.tensorrt import RTX
 
 PARTS = ("qk", "scale", "mask", "softmax", "pv")
 _TYPES: dict[int, Any] = {int(TensorProto.FLOAT): np.float32, int(TensorProto.FLOAT16): np.float16}

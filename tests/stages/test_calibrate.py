@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.conftest import SPEC
 from tests.in_process import report, run_stages
 from tests.truehalf.calibration.test_report import write
-from truehalf.data.noise import WARNING
+from truehalf.data.fitting import WARNING
 from truehalf.files import write_json
 
 

@@ -16,7 +16,10 @@ def converted(folder: Path, *overrides: str) -> dict[str, Any]:
     pictures = TEXT.replace('float["n", 2]', 'float["n", 3, "h", "w"]')  # the rank that engine.profiles state
     saved(folder, pictures).rename(folder / "artifacts/slim/model.onnx")
     write_json(folder / "artifacts/calibrate/ranges.json", measured(a=1.0, b=600.0, logits=1.0))
-    write_json(folder / "artifacts/trace/io_spec.json", {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"]}]})
+    write_json(
+        folder / "artifacts/trace/io_spec.json",
+        {"inputs": [{"name": "images", "shape": ["n", 3, "h", "w"], "traced": [2, 3, 8, 8]}]},
+    )
     run_stages(folder, *overrides, stages=("fp16",))
     return report(folder, "fp16")
 

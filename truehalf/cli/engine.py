@@ -98,9 +98,9 @@ def default_folder(file: Path) -> Path:
 
 
 def engine_of_model(file: Path, out: Path, given: Mapping[str, Any]) -> EngineReport:
-    """Engine of an ONNX file as the flags of `engine_options` say; see truehalf.engines.front_doors."""
+    """Engine of an ONNX file as the flags of `engine_options` say; see truehalf.engines.build."""
     from truehalf.config.engine import NO_GATES, EngineConfig, EngineGates, TargetConfig
-    from truehalf.engines.front_doors import engine_of_file
+    from truehalf.engines.build import engine_of_file
 
     gates = NO_GATES if given["no_gates"] else EngineGates()
     options = EngineConfig(timing_cache=None, gates=gates)

@@ -27,11 +27,11 @@ WhenUnavailable = StrEnum("WhenUnavailable", ["plan", "fail"])
 
 @dataclass(frozen=True)
 class ProfileShapes:
-    """One input of one profile: shapes, null where the model fixes the side."""
+    """One input of one profile: shapes."""
 
-    min: tuple[int | None, ...]
-    opt: tuple[int | None, ...]
-    max: tuple[int | None, ...]
+    min: tuple[int, ...]
+    opt: tuple[int, ...]
+    max: tuple[int, ...]
 
     def problems(self) -> Iterator[str]:
         if lengths := [kind for kind in KINDS if len(getattr(self, kind)) != len(self.opt)]:
@@ -40,13 +40,9 @@ class ProfileShapes:
                 yield coded("wrong-shape", f"{kind}: {message}")
             return
         for i, sides in enumerate(zip(self.min, self.opt, self.max, strict=True)):
-            known = [side for side in sides if side is not None]
-            listed = shown(sides)[1:-1]
-            if 0 < len(known) < len(sides):
-                message = f"opt: expected null in min, opt and max of axis {i}, or in none, got {listed}"
-                yield coded("in-conflict", message)
-            elif known != sorted(known) or (known and known[0] < 0):
-                yield coded("out-of-range", f"opt: axis {i}: expected 0 <= min <= opt <= max, got {listed}")
+            if list(sides) != sorted(sides) or sides[0] < 0:
+                text = f"opt: axis {i}: expected 0 <= min <= opt <= max, got {', '.join(map(str, sides))}"
+                yield coded("out-of-range", text)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Arrays by name: in .npz files, in Polygraphy's JSON, in memory. Nothing is unpickled."""
+"""Arrays by name: in .npz files, in Polygraphy's JSON, in memory; cut into samples. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from truehalf.data.samples import Arrays, Samples
 from truehalf.errors import StageError, first_line
 from truehalf.files import read_json, written_whole
 
-Arrays = dict[str, np.ndarray]
 EXPECTED = "expected an .npz file, a folder of .npz files, a JSON file of Polygraphy, or a dict of arrays by input name"
 
 
@@ -135,6 +135,26 @@ def _in_memory(label: str, feed: Mapping[str, Any]) -> ArrayFile:
         except (ValueError, TypeError, RuntimeError) as error:
             raise StageError("wrong-type", f"input {name!r}: expected an array, {first_line(error)}") from error
     return ArrayFile(label, arrays, lambda: arrays)
+
+
+def array_files(files: Sequence[ArrayFile], rows: Sequence[int | None], folder: Path | None = None) -> Samples:
+    """Take a sample for each entry of axis 0 of the arrays in some files.
+
+    Args:
+        rows: of each file the length of axis 0; None: the file is one sample as it stands.
+    """
+    places: list[tuple[ArrayFile, int | None]] = []
+    names: list[str] = []
+    for file, count in zip(files, rows, strict=True):
+        places += [(file, row) for row in (range(count) if count is not None else [None])]
+        names += [file.label] if count in (None, 1) else [f"{file.label}[{row}]" for row in range(count or 0)]
+
+    def load(position: int) -> Arrays:
+        file, row = places[position]
+        arrays = file.arrays()
+        return arrays if row is None else {name: np.array(array[row], order="C") for name, array in arrays.items()}
+
+    return Samples(names, load, [file.path for file, _ in places if file.path is not None], folder)
 
 
 def rows_of(arrays: Mapping[str, np.ndarray]) -> int | None:

@@ -17,29 +17,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.data.arrays import ArrayFile, open_arrays, rows_of
+from truehalf.config.schema import Layout
+from truehalf.data.arrays import ArrayFile, array_files, open_arrays, rows_of
 from truehalf.data.fitting import fitted, misfits
-from truehalf.data.images import images_under, is_image
-from truehalf.data.model_inputs import example_size, inputs_of_images, shown_in
-from truehalf.data.preprocessing import declared_by, preprocessing_of
-from truehalf.data.samples import Sample, Samples, readable
-from truehalf.data.sources import array_files, image_files
+from truehalf.data.images import image_files, images_under, is_image, readable
+from truehalf.data.preprocessing import Preprocessing, declared_by, preprocessing_of
+from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError, refuse, some_of
-from truehalf.io_spec.inputs import input_spec
-from truehalf.io_spec.spec import InputSpec, IoSpec
-from truehalf.ir.facts import fed_inputs, fixed_batch, samples_on_axis_0
+from truehalf.io_spec.inputs import PIXEL_MASK, channels_axis, input_spec, is_picture_size, is_pixel_mask
+from truehalf.io_spec.spec import InputSpec, IoSpec, input_of
+from truehalf.ir.facts import constant_of, fed_inputs, fixed_batch, is_op, reached, samples_on_axis_0
+from truehalf.ir.ops import MOVES
 from truehalf.ir.proto.one_image import IMAGE
 from truehalf.json_values import JsonObject
 
-if TYPE_CHECKING:
-    from truehalf.data.preprocessing import Preprocessing
-
+_DTYPES = ("float32", "float16", "float64", "uint8")  # of images
+_AXES = 4
+_ANY_IMAGE = ("?",) * _AXES
+_OF_BYTES = 50  # below 255, and deviations of pixels in 0..255 (ImageNet's are 57 to 59); far above those of 0..1
 _PROBLEMS_SHOWN = 20
 _AXES_OF_ONE_IMAGE = 3
 
@@ -151,3 +152,98 @@ def _counts(file: ArrayFile, model: ir.Model) -> tuple[int | None, int | None]:
     more = {array.ndim - ranks[name] for name, array in file.headers.items()}  # axes before those of the input
     count = rows_of(file.headers)
     return count if more == {0} and samples_on_axis_0(model) else None, count if more == {1} else None
+
+
+# --- inputs that images feed ------------------------------------------------------------------------------------------
+
+
+def image_inputs(model: ir.Model) -> list[ir.Value]:
+    """Inputs without a default, those of four axes first."""
+    return sorted(fed_inputs(model), key=lambda value: value.shape is None or len(value.shape) != _AXES)
+
+
+def inputs_of_images(model: ir.Model, preprocessing: Preprocessing) -> tuple[InputSpec, ...]:
+    """Inputs of a model that images feed, with the preprocessing, whose size is that of the input where it has none.
+
+    Raises:
+        StageError: the model has other inputs than one of images, integers [N, 2] named as a size, and a mask; or the
+            preprocessing does not fit it.
+    """
+    needed = [input_spec(value) for value in image_inputs(model)]
+    kinds = {
+        entry.name: "tensor" if is_pixel_mask(entry) else "picture_size"
+        for entry in needed
+        if is_pixel_mask(entry) or is_picture_size(entry, entry.sides)
+    }
+    images = [entry for entry in needed if entry.name not in kinds]
+    if len(images) != 1 or images[0].dtype not in _DTYPES or len(images[0].shape or _ANY_IMAGE) != len(_ANY_IMAGE):
+        inputs = ", ".join(f"{entry.name!r} {entry.dtype} {list(entry.sides)}" for entry in needed) or "none"
+        raise StageError(
+            "not-supported",
+            f"a folder of images feeds a model with one input of images, {_AXES} axes in {', '.join(_DTYPES)}, a size "
+            f"(integers [N, 2]), and a {PIXEL_MASK} [N, height, width]; this one has {inputs}; give arrays (.npz)",
+        )
+    image = replace(images[0], shape=images[0].shape or _ANY_IMAGE, layout=preprocessing.layout)
+    size = preprocessing.size or [side for side in image.height_width if isinstance(side, int)]
+    if len(size) != 2:
+        missing = f"size is missing, and input {image.name!r} does not fix it; give size: [height, width]"
+        raise StageError("needs-value", f"preprocessing: {missing}")
+    resolved = replace(preprocessing, size=size)
+    made = resolved.of_pixels(np.zeros((*size, 3), np.float32), image.dtype)
+    problems = list(misfits({image.name: made[np.newaxis]}, [image], []))
+    refuse("wrong-preprocessing", f"layout {image.layout}: say its --size or --layout, or give arrays (.npz)", problems)
+    is_plain = resolved.range == (0, 255) and not any(resolved.mean) and {*resolved.std} == {1}
+    if image.dtype == "uint8" and not is_plain:
+        message = f"preprocessing: input {image.name!r} is uint8; expected range [0, 255], no mean, no std"
+        raise StageError("in-conflict", message)
+    declared = input_of(images[0], "images", resolved.declared())
+    return (declared, *(replace(entry, kind=kinds[entry.name]) for entry in needed if entry.name in kinds))
+
+
+def shown_by(value: ir.Value) -> Preprocessing:
+    """Layout and range as an input of images shows them, by its channels' axis, its type and the first arithmetic with
+    constants: images of 0..255 are bytes, or what is divided by 255 or by deviations of such pixels, or has their means
+    subtracted. Other keys are the defaults.
+    """
+    is_last = channels_axis(tuple(value.shape or ())) == 3
+    is_of_bytes = value.dtype is not None and value.dtype.name == "UINT8"
+    return Preprocessing(
+        layout=Layout.nhwc if is_last else Layout.nchw, range=(0, 255) if is_of_bytes or _takes_bytes(value) else (0, 1)
+    )
+
+
+def shown_in(model: ir.Model) -> Preprocessing:
+    """As `shown_by`, of the input that images feed; the defaults of a model without inputs."""
+    return next(map(shown_by, image_inputs(model)), Preprocessing())
+
+
+def example_size(model: ir.Model) -> str:
+    """Height and width that the input of images fixes, as --size takes them; else an example."""
+    for value in image_inputs(model)[:1]:
+        sides = replace(input_spec(value), layout=shown_by(value).layout).height_width
+        if len(sides) == 2 and all(isinstance(side, int) for side in sides):
+            return "x".join(map(str, sides))
+    return "640x640"
+
+
+def _takes_bytes(value: ir.Value) -> bool:
+    def moved(value: ir.Value) -> list[ir.Value]:
+        return [result for node in value.consumers() if is_op(node, *MOVES, "Cast") for result in node.outputs]
+
+    readers = ((node, pixels) for pixels in reached([value], moved) for node in pixels.consumers())
+    return any(_scales_bytes(node, pixels, read) for node, pixels in readers for read in node.inputs)
+
+
+def _scales_bytes(node: ir.Node, pixels: ir.Value, read: ir.Value | None) -> bool:
+    """True if a node scales or shifts pixels of 0..255 by a constant."""
+    number = constant_of(read)
+    if number is None or not number.size or node.domain != "":
+        return False
+    match node.op_type:
+        case "Div":
+            return node.inputs[0] is pixels and bool(np.abs(number).min() > _OF_BYTES)
+        case "Mul":
+            return bool(0 < np.abs(number).max() * _OF_BYTES < 1)
+        case "Sub":
+            return node.inputs[0] is pixels and bool(np.abs(number).max() > 1)
+    return False

@@ -6,19 +6,20 @@ purpose.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from truehalf.config.schema import Config, DataConfig, DataSource
-from truehalf.data.arrays import npz_files, rows_of
-from truehalf.data.coco import coco
+from truehalf.data.arrays import array_files, npz_files, rows_of
 from truehalf.data.fitting import fitted
-from truehalf.data.images import images_under
-from truehalf.data.samples import Samples, without_copies
-from truehalf.data.sources import array_files, function, image_files, noise
+from truehalf.data.images import LabelledImage, coco, image_files, images_under
+from truehalf.data.samples import Arrays, Samples, without_copies
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
+from truehalf.user_code import described, imported
 
 PURPOSES = ("trace", "calibration", "verification")
 TRACE_SAMPLES = 16  # at most; other samples than those of calibrate and verify where there are enough
@@ -44,9 +45,9 @@ def run_sources(config: Config, root: Path) -> dict[str, Samples]:
         names = [f"{data.function or data.source}/{purpose}/{position}" for position in range(count)]
         if data.source is DataSource.random:
             height, width = (side or 256 for side in config.model.image_size)
-            sources[purpose] = noise(names, (data.seed, number), (height, width))
+            sources[purpose] = _noise(names, (data.seed, number), (height, width))
         else:
-            sources[purpose] = function(names, str(data.function), root, purpose, data.seed)
+            sources[purpose] = _function(names, str(data.function), root, purpose, data.seed)
     return sources
 
 
@@ -118,3 +119,71 @@ def _shared_out(data: DataConfig, source: Samples, root: Path) -> dict[str, Samp
     # Rows of a file in the order in which they lie there, so that a file is read once.
     in_order = sorted if data.source is DataSource.npz else list
     return {purpose: source.only(in_order(positions)) for purpose, positions in parts.items()}
+
+
+# --- made samples -----------------------------------------------------------------------------------------------------
+
+
+def _noise(names: Sequence[str], seed: Sequence[int], size: tuple[int, int]) -> Samples:
+    """Make images of noise, each a function of the seed and its number."""
+
+    def load(position: int) -> LabelledImage:
+        rng = np.random.default_rng([*seed, position])
+        return LabelledImage.of_array(rng.integers(0, 256, (*size, 3), np.uint8))
+
+    return Samples(names, load)
+
+
+def _function(names: Sequence[str], name: str, root: Path, purpose: str, seed: int) -> Samples:
+    """Call module:function of the user's as function(purpose, number, seed) for each sample.
+
+    It returns arrays by input name, without the batch axis; or an image, uint8 [height, width, 3] in RGB; or a tuple
+    (image, boxes, labels): boxes float [n, 4], xyxy in pixels of the image, labels int [n], positions among the model's
+    classes. The same arguments must give the same sample: stages make each anew.
+
+    Raises:
+        StageError: there is no such module or function.
+    """
+    call = imported("data.function", name, root)
+
+    def load(position: int) -> LabelledImage | Arrays:
+        where = f"data.function: sample {names[position]}"
+        try:
+            made = call(purpose, position, seed)
+        except Exception as error:  # whatever the user's code raises
+            raise StageError("function-fails", f"{where}: {described(error)}") from error
+        return _returned(where, made)
+
+    return Samples(names, load)
+
+
+def _returned(where: str, made: Any) -> LabelledImage | Arrays:
+    """Read what a user's function returned.
+
+    Raises:
+        StageError: wrong-return.
+    """
+    if isinstance(made, Mapping):
+        return {str(key): np.asarray(array) for key, array in made.items()}
+    image, boxes, labels = made if isinstance(made, tuple) and len(made) == 3 else (made, None, None)
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise StageError(
+            "wrong-return",
+            f"{where}: expected arrays by input name, or an image as uint8 [height, width, 3], or (image, boxes, "
+            f"labels), got {type(made).__name__} {pixels.dtype} {list(pixels.shape)}",
+        )
+    if boxes is None and labels is None:
+        return LabelledImage.of_array(pixels)
+    corners, numbers = np.asarray(boxes), np.asarray(labels)
+    if not corners.size and not numbers.size:
+        corners, numbers = np.zeros((0, 4)), np.zeros(0, np.int64)
+    are_alike = numbers.ndim == 1 and corners.shape == (len(numbers), 4) and corners.dtype.kind in "fiu"
+    are_alike = are_alike and numbers.dtype.kind in "iu" and bool(np.isfinite(corners).all())
+    if not are_alike or (corners[:, 2:] <= corners[:, :2]).any():
+        raise StageError(
+            "wrong-return",
+            f"{where}: expected boxes [n, 4] as x0, y0, x1, y1 with x0 < x1 and y0 < y1, and integer labels [n], got "
+            f"boxes {corners.dtype} {list(corners.shape)} and labels {numbers.dtype} {list(numbers.shape)}",
+        )
+    return LabelledImage.of_array(pixels, corners.astype(np.float32), numbers.astype(np.int64))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.data.images import open_image
 from truehalf.errors import StageError, refuse
 from truehalf.files import file_sha256
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray]
 SAME = "byte for byte the same as another file, which is used"
-_SHOWN = 20  # problems of images in an error
 
 
 @dataclass(frozen=True)
@@ -110,26 +108,6 @@ def kept(samples: Samples, most_bytes: int) -> Samples:
         return sample
 
     return replace(samples, load=load)
-
-
-def readable(samples: Samples, skip_corrupt: bool = True) -> Samples:
-    """Select the samples whose image can be opened; arrays and made images all stay.
-
-    Raises:
-        StageError: file-unreadable, listing images: none can be opened, or one cannot and is not to be skipped.
-    """
-    problems: dict[int, str] = {}
-    for position, path in enumerate(samples.paths if samples.preprocessing is not None else ()):
-        try:
-            open_image(path)
-        except StageError as error:
-            problems[position] = str(error)
-    if problems and (len(problems) == len(samples) or not skip_corrupt):
-        remedy = "" if skip_corrupt else " (verify.skip_corrupt=true leaves them out)"
-        what = f"{len(problems)} of {len(samples)} images cannot be read{remedy}"
-        refuse("file-unreadable", what, list(problems.values()), _SHOWN)
-    kept = samples.only([position for position in range(len(samples)) if position not in problems])
-    return replace(kept, unreadable={samples.names[position]: text for position, text in problems.items()})
 
 
 # --- purposes ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Engine of a file: built where the machine can, else compiled by TensorRT for RTX, else recorded in plan.json."""
+"""Engine of a file: built where the machine can, else compiled by TensorRT for RTX, else recorded in plan.json.
+
+`engine_of_file` builds from an ONNX file by itself, `build_configured` from a workspace and its configuration.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,28 @@ from typing import Any
 
 from truehalf.codes import coded, uncoded
 from truehalf.config.engine import COMPILED_FOR, Backend, EngineConfig, Provider, TargetConfig, WhenUnavailable
-from truehalf.config.schema import LintConfig
+from truehalf.config.schema import Config, LintConfig
 from truehalf.config.typed import plain
 from truehalf.engines.compiled import attention_gate, compiler_facts, gate_sentence, half_gate
 from truehalf.engines.engine_report import EngineReport, Layer, Parity
-from truehalf.engines.layers import layers_of_inspector, layers_of_log, named_file, told_names
+from truehalf.engines.layers import explained, is_shared, layers_of_inspector, layers_of_log, named_file, told_names
 from truehalf.engines.outputs import Engine, EngineReference, compare_outputs, feeds_at, latencies, points_of
 from truehalf.engines.precision import contradiction, precision_facts
-from truehalf.engines.refused import explained, is_shared
 from truehalf.engines.trtexec import ENGINE_FILE, PLAN_FILE, plan_of
 from truehalf.errors import StageError, attempted, refuse, some_of
-from truehalf.files import check_outputs, destination, explain, write_json, written_whole
+from truehalf.files import check_outputs, destination, explain, read_json, write_json, written_whole
+from truehalf.io_spec.in_file import read_spec
+from truehalf.io_spec.profiles import Profile, completed, profile_of
+from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.linting import Finding, lint
 from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
 from truehalf.linting.report import failing, failure
 from truehalf.runtime import ort, tensorrt
-from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key
+from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key, package_version
 from truehalf.runtime.machine import probe as probe_machine
-from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder, BuildRefusal, Profile
+from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder, BuildRefusal
+from truehalf.verification.chain.configured import read_frozen
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 COMPILED_FILE, REPORT_FILE = "model.rtx.engine", "engine.json"
@@ -60,6 +66,65 @@ class Order:
     probe: Machine | None = None
     lint: LintConfig = field(default_factory=LintConfig)
     target: TargetConfig = field(default_factory=TargetConfig)
+
+
+def engine_of_file(
+    model_path: Path,
+    out_dir: Path,
+    shapes: Mapping[str, Mapping[str, Sequence[int]]],
+    target: TargetConfig,
+    options: EngineConfig,
+) -> EngineReport:
+    """Build a file's engine where the machine can, else compile it, and write plan.json and engine.json beside it.
+
+    Args:
+        model_path: ONNX file; one that holds FP16 nodes is declared fp16.
+        shapes: as truehalf.io_spec.profiles.profile_of.
+        target: GPUs that it is compiled for where there is none.
+
+    Raises:
+        StageError: as profile_of and build_engine.
+    """
+    file = ModelFile(model_path)
+    declared = "fp16" if model_facts(file.typed)["fp16_nodes"] else "fp32"
+    order = Order(declared=declared, profiles=[profile_of(file.written, shapes)], target=target)
+    report = build_engine(file, out_dir, order, options)
+    write_json(out_dir / REPORT_FILE, {"stage": "engine", **report.to_json()})
+    return report
+
+
+def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> EngineReport:
+    """Build the engine of a workspace's final file for the machine of artifacts/inputs/machine.json.
+
+    Raises:
+        StageError: as truehalf.engines.build.build_engine.
+    """
+    spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
+    order = Order(
+        declared=config.precision.dtype.value,
+        profiles=completed(config.engine.profiles, spec.inputs),
+        evidence=lambda: evidence_of(config, root),
+        probe=read_json(root / "artifacts" / "inputs" / "machine.json"),
+        lint=config.lint,
+        target=config.target,
+    )
+    with contextlib.chdir(root):  # plugins and the timing cache, which the options name, lie there
+        return build_engine(file, out, order, config.engine)
+
+
+def evidence_of(config: Config, root: Path) -> EngineReference:
+    """The reference that the stage of that name has frozen in a workspace, on the samples of its configuration.
+
+    Raises:
+        StageError: when it is missing, or its samples are others.
+    """
+    spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
+    frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
+    slim, images = root / "artifacts" / "slim" / "model.onnx", frozen.adversarial
+    # A machine that builds engines may have pulled no more than it needs for that.
+    file = ModelFile(slim) if slim.is_file() else None
+    images = images if isinstance(images, str) else images.beside(file)
+    return EngineReference(frozen.reference.beside(file), images, config.verify)
 
 
 def build_engine(
@@ -136,7 +201,7 @@ class _Work:
             session = ort.Session(model, provider, provider_options=tf32, profiled=True)
             session.run(feeds_at(self.file.typed, (full or [{}])[0]))  # what ran where is read from the first run
             counts, on_cpu = session.nodes_by_provider(), session.cpu_nodes or []
-            report = replace(report, onnxruntime=ort.runtime_version(), provider=provider)
+            report = replace(report, onnxruntime=package_version("onnxruntime"), provider=provider)
             report = replace(report, nodes_by_provider=counts, cpu_nodes=on_cpu)
             report = self._compared(report, session, evidence, f"onnxruntime-{self.options.provider}")
             session.close()

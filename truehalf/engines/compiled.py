@@ -26,6 +26,7 @@ from truehalf.config.engine import EngineConfig
 from truehalf.engines.engine_report import CompilerFacts, EngineGate, Layer
 from truehalf.engines.layers import shown_name
 from truehalf.errors import some_of
+from truehalf.io_spec.profiles import Profile
 from truehalf.ir.arithmetic import flops
 from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.normalize import concrete_shapes
@@ -33,7 +34,6 @@ from truehalf.ir.ops import Trait, has
 from truehalf.ir.patterns import Neighbours
 from truehalf.linting import Finding
 from truehalf.linting.rules.attention import AttentionWillNotFuse
-from truehalf.runtime.tensorrt import Profile
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 _NAMED = 5  # nodes that a reason names

@@ -1,4 +1,4 @@
-"""Layers of an engine with their types and ONNX nodes.
+"""Nodes by the names that a builder is told, and what it says of them: the layers that they lie in, and refusals.
 
 TensorRT for RTX lists layers in the builder's log, one line each, TensorRT's inspector in JSON:
 
@@ -15,7 +15,7 @@ import itertools
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.engines.engine_report import Layer
-from truehalf.ir.facts import all_nodes, name_of
+from truehalf.ir.facts import all_nodes, label_of, name_of
 from truehalf.ir.model_file import read_proto
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.proto.data_files import data_file
 from truehalf.ir.proto.names import proto_graphs
-from truehalf.runtime.tensorrt import LAYERS
+from truehalf.ir.selectors import scope_of
+from truehalf.linting import Finding
+from truehalf.runtime.tensorrt import LAYERS, BuildRefusal
 
 # Characters that would end the entry of a node in a log, and others that stand for them there.
 _TOLD = {ord("["): ord("⟦"), ord("]"): ord("⟧"), **{code: 0x2400 + code for code in range(32)}}
@@ -47,6 +49,8 @@ _TYPES = {
 }
 _TYPE = re.compile(rf"(?<![a-z0-9])k?({'|'.join(_TYPES)})(?![a-z0-9])")
 _TYPE_KEYS = ("DataType", "Datatype", "Format/Datatype", "Format/DataType", "Format")  # TensorRT 11, RTX, TensorRT 10
+_OPERATION = re.compile(r"\b([A-Z]\w+) operation was not supported")  # by which Myelin names an operator
+_RTX_LACKS = frozenset({"NonZero", "Unique"})  # operators that TensorRT has, and TensorRT for RTX 1.7 has not
 
 
 def told_names(model: ir.Model) -> dict[str, ir.Node]:
@@ -125,3 +129,45 @@ def _layer(name: str, kind: str | None, types: Iterable[str | None], nodes: str)
 def _type(tensor: Mapping[str, Any]) -> str | None:
     found = _TYPE.search(" ".join(str(tensor.get(key, "")) for key in _TYPE_KEYS).lower())
     return _TYPES[found[1]] if found else None
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def is_shared(error: BuildRefusal, nodes: Mapping[str, ir.Node], plugin_ops: Collection[str]) -> bool:
+    """True if TensorRT refuses a file as TensorRT for RTX does: for another operator than those that RTX alone lacks,
+    or that a plugin brings; an error of the builder has to name a node.
+
+    Args:
+        nodes: of the file, by the names that the builder was told.
+        plugin_ops: operators of plugins, as domain::Op or Op.
+    """
+    brought = _RTX_LACKS | {op.rpartition("::")[2] for op in plugin_ops}
+    if error.errors:
+        return any(refused["op_type"] not in brought for refused in error.errors)
+    return bool(error.log) and bool(_nodes_in(error, nodes))
+
+
+def explained(error: BuildRefusal, nodes: Mapping[str, ir.Node], findings: Sequence[Finding]) -> str:
+    """The text of a refusal, with the module of each node that it names, and the lint findings on that node."""
+    lines = [error.text]
+    for name in _nodes_in(error, nodes):
+        scope = scope_of(nodes[name])
+        place = f"of the module {scope}" if scope else "of no module that its name shows"
+        lines.append(f"  {label_of(nodes[name])}: {place}")
+        lines += [
+            f"    {finding.rule}: {finding.message} {finding.remedy} ({finding.link})"
+            for finding in findings
+            if finding.node == nodes[name].name
+        ]
+    return "\n".join(lines)
+
+
+def _nodes_in(error: BuildRefusal, nodes: Mapping[str, ir.Node]) -> list[str]:
+    """Names of the nodes that a refusal names, by themselves or by their operator."""
+    text = "\n".join(error.log)
+    named = [refused["node"] for refused in error.errors]
+    named += [name for name in nodes if re.search(rf"(?<![\w/.]){re.escape(name)}(?![\w/])", text)]
+    operators = {match[1] for match in _OPERATION.finditer(text)}
+    named += [name for name, node in nodes.items() if node.op_type in operators]
+    return [name for name in dict.fromkeys(named) if name in nodes]

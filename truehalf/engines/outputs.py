@@ -19,9 +19,9 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.engines.engine_report import Parity, PointLatency, PointOfProfile
 from truehalf.errors import StageError
+from truehalf.io_spec.profiles import Profile
 from truehalf.ir.facts import fed_inputs, lengths_of
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.tensorrt import Profile
 from truehalf.runtime.timing import timed
 from truehalf.verification.chain.held_against import measured_file
 from truehalf.verification.chain.reference import Reference

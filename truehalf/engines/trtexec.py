@@ -13,10 +13,9 @@ from typing import Any
 from truehalf.config.engine import KINDS, Backend, EngineConfig
 from truehalf.config.typed import plain
 from truehalf.files import file_sha256
-from truehalf.io_spec.profiles import dynamic_inputs
+from truehalf.io_spec.profiles import Profile, dynamic_inputs
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.runtime.tensorrt import Profile
 
 PLAN_FILE, ENGINE_FILE = "plan.json", "model.engine"
 _COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}

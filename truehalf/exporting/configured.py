@@ -12,9 +12,9 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.data.fitting import fitted
+from truehalf.data.images import LabelledImage
 from truehalf.data.run_samples import TRACE_SAMPLES, run_samples, run_sources
 from truehalf.data.samples import filled
-from truehalf.data.sources import LabelledImage
 from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of

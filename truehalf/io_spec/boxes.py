@@ -38,18 +38,6 @@ Layout = tuple[str, bool]  # format, and whether in 0..1
 Runs = Sequence[tuple[Outputs, tuple[int, int] | None]]
 
 
-def box_layout(array: np.ndarray) -> tuple[str, bool, str]:
-    """Guess format and normalized of boxes [..., 4] from their values alone; and what was seen."""
-    values = array.reshape(-1, 4).astype(np.float64)
-    in_order = float((values[:, 2:] >= values[:, :2]).all(axis=1).mean())
-    largest = float(np.abs(values).max(initial=0.0))
-    seen = (
-        f"columns 2 and 3 are at least columns 0 and 1 in {in_order:.1%} of the rows (all of them: two corners; else "
-        f"center, width, height); values up to {largest:.3g}"
-    )
-    return "xyxy" if in_order == 1.0 else "cxcywh", largest <= NORMALIZED_SIDE, seen
-
-
 def box_format_problem(runs: Runs, spec: IoSpec, score_threshold: float) -> str | None:
     """Why the boxes are not what the I/O spec declares; None where they may well be, or there is none to look at.
 

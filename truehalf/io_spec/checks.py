@@ -9,22 +9,8 @@ import numpy as np
 
 from truehalf.codes import coded
 from truehalf.errors import refuse
-from truehalf.io_spec.outputs import (
-    CHOICES,
-    KINDS,
-    LAYOUTS,
-    OF_CLASSES,
-    ORDERS,
-    ROWS,
-    WIDTHS,
-    Kind,
-    Outputs,
-    columns_in,
-    columns_of,
-    images_and_rows,
-    read_columns,
-    shape_problem,
-)
+from truehalf.io_spec import outputs as layouts
+from truehalf.io_spec.outputs import KINDS, OF_CLASSES, ROWS, WIDTHS, Outputs, columns_in, columns_of, shape_problem
 from truehalf.io_spec.spec import IoSpec, OutputSpec, fits
 
 _SLACK = 1e-3  # of scores: sums of roundings
@@ -68,9 +54,7 @@ def check_values(outputs: Outputs, spec: IoSpec) -> None:
         StageError: as `check_shapes`.
     """
     there = (each for each in spec.outputs if each.kind in KINDS and each.name in outputs)
-    shaped = tuple(replace(each, shape=np.shape(outputs[each.name])) for each in there)
-    problems = list(_problems_of_shapes(replace(spec, outputs=shaped)))
-    refuse("wrong-shape", "outputs are not what the I/O spec declares", problems)
+    check_shapes(replace(spec, outputs=tuple(replace(each, shape=np.shape(outputs[each.name])) for each in there)))
 
 
 def check_reference(outputs: Outputs, spec: IoSpec) -> None:
@@ -82,7 +66,7 @@ def check_reference(outputs: Outputs, spec: IoSpec) -> None:
     """
     problems = []
     columns = columns_of(spec)
-    for column, values in (read_columns(outputs, spec) if columns else {}).items():
+    for column, values in (layouts.read_columns(outputs, spec) if columns else {}).items():
         found = np.asarray(values, np.float64)[np.isfinite(values)]
         output = columns[column]
         where = f"output {output.name!r}" + (f", column {column!r}" if output.kind == ROWS else "")
@@ -120,8 +104,8 @@ def _problems_of_output(output: OutputSpec, names: Sequence[str]) -> Iterator[st
     if kind is not None and kind not in KINDS:
         message = f"output {name!r}: expected a kind among {', '.join(KINDS)}, or none, got {kind!r}"
         yield coded("unknown-choice", message)
-    for key in (*KINDS.get(kind or "", Kind()).needs, *(["no_object"] if output.no_object is not None else [])):
-        given, values = getattr(output, key), CHOICES[key]
+    for key in (*KINDS.get(kind or "", layouts.Kind()).needs, *(["no_object"] if output.no_object is not None else [])):
+        given, values = getattr(output, key), layouts.CHOICES[key]
         values = values[:1] if key == "axis" and output.batched is False else values
         if given not in values:
             got = "none" if given is None else repr(given)
@@ -142,8 +126,8 @@ def _problems_of_columns(output: OutputSpec, classes: int) -> Iterator[str]:
     """
     named, columns = f"output {output.name!r}, kind {ROWS!r}", output.columns or ()
     order, got = columns[:-1] if columns[-1:] == ("others",) else columns, f"[{', '.join(columns)}]"
-    if order not in ORDERS:
-        expected = " or ".join(f"[{', '.join(each)}]" for each in ORDERS)
+    if order not in layouts.ORDERS:
+        expected = " or ".join(f"[{', '.join(each)}]" for each in layouts.ORDERS)
         code = "unknown-choice" if columns else "missing-key"
         yield coded(code, f"{named}: expected columns {expected}, or one of these and others, got {got}")
         return
@@ -170,7 +154,7 @@ def _problems_of_shapes(spec: IoSpec) -> Iterator[str]:
     if problems:
         yield from problems
         return
-    counts = {each.name: images_and_rows(each) for each in spec.outputs if columns_in(each) and each.sides}
+    counts = {each.name: layouts.images_and_rows(each) for each in spec.outputs if columns_in(each) and each.sides}
     known = [{side for side in sides if isinstance(side, int)} for sides in zip(*counts.values(), strict=False)]
     if any(len(sides) > 1 for sides in known):
         yield coded("wrong-shape", f"expected as many images and boxes in each output, got {counts}")
@@ -188,7 +172,7 @@ def _problems_of_task(spec: IoSpec) -> Iterator[str]:
             yield coded("given-twice", f"kind {outputs[-1].kind!r}: expected once, got {len(outputs)} times: {named}")
     taking_part = {output.name: output for outputs in holders.values() for output in outputs}.values()
     needed = holders.keys() - {"objectness", "image", "others"}
-    if needed and needed not in (*LAYOUTS, *({kind} for kind in OF_CLASSES)):
+    if needed and needed not in (*layouts.LAYOUTS, *({kind} for kind in OF_CLASSES)):
         expected = "logits and boxes, or scores, labels and boxes, or rows that hold these, or classes"
         got = ", ".join(dict.fromkeys(str(output.kind) for output in taking_part))
         yield coded("in-conflict", f"kinds: expected {expected}, got {got}")

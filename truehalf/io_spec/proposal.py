@@ -2,14 +2,13 @@
 it unasked, but for detections without a doubt, which are compared as such.
 
     inputs   truehalf.io_spec.inputs
-    boxes    four in the last of three axes, or of four, the third of length 1; how they are read:
-             truehalf.io_spec.boxes
+    boxes    four in the last of three axes, or of four, the third of length 1; in the format in which those that score
+             lie in the image (truehalf.io_spec.boxes)
     logits   as many rows as there are boxes; scores ("identity") where all are in 0..1; softmax with a "no object"
              where the last class is the largest in most rows; else sigmoid
     scores, labels   floats and integers [N, boxes]: top-k inside the model
     rows     three axes, one of them coordinates in pixels, then a score and a whole number, or numbers in 0..1: scores
     not batched: the same with an axis less, where an image alone gives another number of rows than one
-    what enters a plugin for non-maximum suppression: as its attributes say (truehalf.io_spec.nms_plugins)
     classes  two axes, the first of samples, where there are no boxes; named so, or the only output and no vector of
              length 1; probabilities where they add up to 1
     others   embedding (two axes, vectors of length 1 or named so), map (four axes, none of the last two of length 1),
@@ -20,32 +19,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.boxes import NORMALIZED_SIDE, box_layout, in_words, layouts_of
+from truehalf.io_spec import outputs as layouts
+from truehalf.io_spec.boxes import NORMALIZED_SIDE, in_words, layouts_of
 from truehalf.io_spec.checks import problem_of_classes
 from truehalf.io_spec.decode import confident
 from truehalf.io_spec.inputs import inputs_of, proposed_input
-from truehalf.io_spec.nms_plugins import outputs_of_plugins
-from truehalf.io_spec.outputs import (
-    COUNTS,
-    DETECTIONS,
-    ORDERS,
-    ROWS,
-    WIDTHS,
-    Outputs,
-    columns_of,
-    detecting,
-    split_columns,
-    task_of,
-)
+from truehalf.io_spec.outputs import COUNTS, ROWS, Outputs, columns_of
 from truehalf.io_spec.spec import FIRST, LAYOUT, InputSpec, IoSpec, OutputSpec
 from truehalf.ir.facts import all_nodes, fixed_batch, is_op, lengths_of
 from truehalf.ir.ops import MOVES, Trait, has
@@ -100,16 +87,10 @@ def proposal_of(
         class_names: that its file holds.
         score_threshold: 0 to 1, of the boxes that are looked at; None: the default of verification.
     """
-    no_tensors = [str(v.name) for v in model.graph.outputs if not isinstance(v.type, (ir.TensorType, type(None)))]
+    tensors = [str(v.name) for v in model.graph.outputs if isinstance(v.type, (ir.TensorType, type(None)))]
     fed, put_out = _runs(model, first_samples(feeds), run)
-    runs = [{name: array for name, array in outputs.items() if name not in no_tensors} for outputs in put_out]
-    told = outputs_of_plugins(model, _joined(runs))
-    proposal = proposal_from_values(inputs_of(model), fed, runs, class_names, _made_by(model), told)
-    if task_of(proposal.spec) == DETECTIONS:
-        threshold = VerifyConfig().score_threshold if score_threshold is None else score_threshold
-        proposal = _with_box_layout(proposal, fed, runs, threshold, bool(told))
-    notes = [coded("not-supported", f"output {name!r} is no tensor: leave it out of the file") for name in no_tensors]
-    return replace(proposal, notes=[*notes, *_odd_outputs(fed[0], runs)])
+    runs = [{name: outputs[name] for name in tensors} for outputs in put_out]
+    return proposal_from_values(inputs_of(model), fed, runs, class_names, _made_by(model), score_threshold)
 
 
 def first_samples(feeds: Iterable[Outputs]) -> list[Outputs]:
@@ -138,60 +119,13 @@ def _runs(
     return feeds, list(map(run, feeds))
 
 
-def _with_box_layout(
-    proposal: Proposal, feeds: Sequence[Outputs], runs: Sequence[Outputs], threshold: float, is_told: bool
-) -> Proposal:
-    """Read boxes as they lie in the image, with a doubt where that is in several ways or none.
-
-    Args:
-        is_told: whether a plugin says their format.
-    """
-    spec, doubts = proposal.spec, proposal.doubts
-    if not all(np.isfinite(outputs[name]).all() for outputs in runs for name in detecting(spec)):
-        doubts.append("not all values are finite")
-        return proposal
-    image = spec.image_input
-    first = 1 if image.layout == "NHWC" else 2
-    shapes = [feed[image.name].shape[first : first + 2] if image.kind == "images" else () for feed in feeds]
-    sized = [(outputs, (size[0], size[1]) if size else None) for outputs, size in zip(runs, shapes, strict=True)]
-    share = np.concatenate([confident(outputs, spec, threshold).ravel() for outputs in runs]).mean()
-    if not is_told and "scores" in columns_of(spec) and share > _MOST_FOUND:
-        doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
-    boxes, layouts = columns_of(spec)["boxes"], layouts_of(sized, spec, threshold)
-    seen = in_words(layouts)
-    proposal.reasons[boxes.name] += f"; {seen}"
-    box_format, normalized = boxes.format, boxes.normalized
-    if is_told:
-        normalized = next((in_shares for each, in_shares in layouts if each == box_format), normalized)
-    elif [each for each, _ in layouts] in _CLEAR:
-        box_format, normalized = layouts[0]
-    else:
-        doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {seen}")
-        box_format = None if len(layouts) > 1 and box_format != "cxcywh" else box_format
-    read = replace(boxes, format=box_format, normalized=normalized)
-    outputs = tuple(read if each is boxes else each for each in spec.outputs)
-    return replace(proposal, spec=replace(spec, outputs=outputs))
-
-
-def _odd_outputs(feed: Outputs, runs: Sequence[Outputs]) -> Iterator[str]:
-    """Tell outputs without a row for each sample, of which the pipeline takes none, and those that are not finite."""
-    counts = {array.shape[:1] for array in feed.values()}
-    for name, array in runs[0].items():
-        if len(counts) == 1 and array.shape[:1] not in counts:
-            shape, samples = list(array.shape), next(iter(counts))[0]
-            expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
-            yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
-        if not all(np.isfinite(each[name]).all() for each in runs if each[name].dtype.kind == "f"):
-            yield coded("not-finite", f"output {name!r} holds NaN or Inf; look at weights and preprocessing")
-
-
 def proposal_from_values(
     inputs: Sequence[InputSpec],
     feeds: Sequence[Outputs],
     runs: Sequence[Outputs],
     class_names: Sequence[str] = (),
     made_by: Mapping[str, str] | None = None,
-    told: Mapping[str, tuple[OutputSpec, str]] | None = None,
+    score_threshold: float | None = None,
 ) -> Proposal:
     """Propose an I/O spec from the values of runs.
 
@@ -200,20 +134,17 @@ def proposal_from_values(
         feeds, runs: what went in and came out by name, samples along axis 0.
         class_names: that may be those of the model; a spec has them where they are as many as its classes.
         made_by: by output the operator that makes it, behind nodes that only move values.
-        told: outputs that the graph declares, and why.
+        score_threshold: as `proposal_of`.
     """
     fed, outputs = _joined(feeds), _joined(runs)
     samples = {array.shape[0] for array in fed.values() if array.ndim}
     look = _Look(outputs, len(class_names))
-    if told:
-        found = {name: output for name, (output, _) in told.items()}
-        look.reasons |= {name: reason for name, (_, reason) in told.items()}
-    elif not (found := look.detections()):
-        is_single = all(array.shape[:1] == (1,) for feed in feeds for array in feed.values())
-        look, found = _of_one_image(runs, len(class_names)) if is_single else (look, {})
-        if not found:
-            look = _Look(outputs, len(class_names))
-            found = look.classification(samples)
+    found = look.detections()
+    if not found and all(array.shape[:1] == (1,) for feed in feeds for array in feed.values()):
+        look, found = _of_one_image(runs, len(class_names))
+    if not found:
+        look = _Look(outputs, len(class_names))
+        found = look.classification(samples)
     others = {n: a for n, a in outputs.items() if n not in found and a.ndim and len(a) in samples}
     kinds = {name: _plain_kind(name, array, (made_by or {}).get(name, "")) for name, array in others.items()}
     found = {n: OutputSpec(n, kinds.get(n)) for n in outputs} | found
@@ -224,7 +155,40 @@ def proposal_from_values(
     shaped = tuple(replace(each, shape=outputs[each.name].shape) for each in declared)
     if not any(each.kind for each in declared) or problem_of_classes(replace(spec, outputs=shaped)) is not None:
         spec = replace(spec, class_names=())
-    return Proposal(spec, look.reasons, look.doubts)
+    proposal = Proposal(spec, look.reasons, look.doubts)
+    if not columns_of(spec):
+        return proposal
+    return _with_box_format(
+        proposal, feeds, runs, VerifyConfig().score_threshold if score_threshold is None else score_threshold
+    )
+
+
+def _with_box_format(
+    proposal: Proposal, feeds: Sequence[Outputs], runs: Sequence[Outputs], threshold: float
+) -> Proposal:
+    """Read boxes as they lie in the image, with a doubt where that is in several ways or none."""
+    spec, doubts = proposal.spec, proposal.doubts
+    if not all(np.isfinite(outputs[name]).all() for outputs in runs for name in layouts.detecting(spec)):
+        doubts.append("not all values are finite")
+        return proposal
+    image = spec.image_input
+    first = 1 if image.layout == "NHWC" else 2
+    shapes = [feed[image.name].shape[first : first + 2] if image.kind == "images" else () for feed in feeds]
+    sized = [(outputs, (size[0], size[1]) if size else None) for outputs, size in zip(runs, shapes, strict=True)]
+    share = np.concatenate([confident(outputs, spec, threshold).ravel() for outputs in runs]).mean()
+    if "scores" in columns_of(spec) and share > _MOST_FOUND:
+        doubts.append(f"{share:.0%} of the rows score {threshold:g} or more; of a trained detector's, few do")
+    boxes, fitting = columns_of(spec)["boxes"], layouts_of(sized, spec, threshold)
+    seen = in_words(fitting)
+    proposal.reasons[boxes.name] += f"; {seen}"
+    box_format, scales = None, {normalized for _, normalized in fitting}
+    if [each for each, _ in fitting] in _CLEAR:
+        box_format = fitting[0][0]
+    else:
+        doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {seen}")
+    read = replace(boxes, format=box_format, normalized=scales.pop() if len(scales) == 1 else boxes.normalized)
+    outputs = tuple(read if each is boxes else each for each in spec.outputs)
+    return replace(proposal, spec=replace(spec, outputs=outputs))
 
 
 class _Look:
@@ -290,9 +254,10 @@ class _Look:
         return {name: OutputSpec(name, "probabilities" if is_probability else "classes")}
 
     def _boxes(self, name: str, array: np.ndarray) -> OutputSpec:
-        box_format, normalized, self.reasons[name] = box_layout(array)
+        largest = float(np.abs(array).max(initial=0.0))
+        self.reasons[name] = f"four numbers in a row, up to {largest:.3g}"
         shape = ("images", "boxes", 1, 4) if array.ndim == 4 else None
-        return OutputSpec(name, "boxes", shape=shape, format=box_format, normalized=normalized)
+        return OutputSpec(name, "boxes", shape=shape, normalized=largest <= NORMALIZED_SIDE)
 
     def _logits(self, name: str) -> OutputSpec:
         array, classes = self.outputs[name], self.outputs[name].shape[-1]
@@ -325,7 +290,7 @@ class _Look:
                 else:
                     labels = []
                 self.doubts += [] if is_clear else [_UNCLEAR.format(name)]
-                read = self._boxes(name, split_columns(rows, columns, self.classes)["boxes"])
+                read = self._boxes(name, layouts.split_columns(rows, columns, self.classes)["boxes"])
                 self.reasons[name] += f"; in columns {', '.join(columns)}, on axis {axis}"
                 found = {name: replace(read, kind=ROWS, normalized=False, columns=columns, axis=axis)}
                 return found | {each: OutputSpec(each, "labels") for each in labels}
@@ -345,9 +310,9 @@ def _columns_of(rows: np.ndarray, classes: int) -> tuple[tuple[str, ...], bool]:
     Args:
         classes: how many have a name.
     """
-    scores = rows.shape[2] - WIDTHS["boxes"]  # as many as there are columns beside boxes
-    chosen = [order for order in ORDERS if "label" in order]  # top-k inside the model
-    orders = [order for order in chosen if sum(map(WIDTHS.__getitem__, order)) == rows.shape[2]]
+    scores = rows.shape[2] - layouts.WIDTHS["boxes"]  # as many as there are columns beside boxes
+    chosen = [order for order in layouts.ORDERS if "label" in order]  # top-k inside the model
+    orders = [order for order in chosen if sum(map(layouts.WIDTHS.__getitem__, order)) == rows.shape[2]]
     orders.append((*chosen[0], "others"))
     if classes and scores == classes + 1:
         orders.append(("boxes", "objectness", "scores"))
@@ -356,7 +321,8 @@ def _columns_of(rows: np.ndarray, classes: int) -> tuple[tuple[str, ...], bool]:
     if scores == (classes or 1):
         orders.append(("boxes", "scores"))
     for order in orders:
-        if all(values.size and _fits(name, values) for name, values in split_columns(rows, order, classes).items()):
+        columns = layouts.split_columns(rows, order, classes)
+        if all(values.size and _fits(name, values) for name, values in columns.items()):
             return order, True
     is_unclear = scores > 0 and _fits("boxes", rows[..., :4]) and _fits("score", rows[..., 4:5])
     return (("boxes", "scores") if is_unclear else ()), False

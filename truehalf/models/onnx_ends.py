@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config, DataSource, Layout
 from truehalf.config.typed import did_you_mean, plain
-from truehalf.data.model_inputs import shown_by
+from truehalf.data.model_samples import shown_by
 from truehalf.data.preprocessing import declared_by
 from truehalf.errors import StageError
 from truehalf.io_spec.inputs import channels_axis

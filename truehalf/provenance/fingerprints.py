@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,12 @@ import numpy as np
 
 from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
+from truehalf.data.images import LabelledImage
 from truehalf.data.run_samples import run_sources
 from truehalf.data.samples import Samples, digest_of
-from truehalf.data.sources import LabelledImage
 from truehalf.errors import StageError, some_of
 from truehalf.files import file_sha256
-from truehalf.provenance.user_files import user_files
-from truehalf.user_code import imported
+from truehalf.user_code import PRODUCT, imported, importing_from
 
 Print = dict[str, Any]  # as JSON
 # Keys of `data` left out of the settings: files have fingerprints, and the samples' names show their number.
@@ -79,7 +81,7 @@ def fingerprint_model(config: Config, files: Sequence[Path], root: Path) -> Prin
 
 
 def fingerprint_code(key: str, name: str, root: Path) -> Print:
-    """Fingerprints of the files that a module:function of the user's comes from (truehalf.provenance.user_files), and
+    """Fingerprints of the files that a module:function of the user's comes from (`user_files`), and
     one digest of them all: {"sha256": digest, "files": {place: fingerprint}}. The module is imported, so that what is
     wrong with it ends the run here.
 
@@ -92,6 +94,30 @@ def fingerprint_code(key: str, name: str, root: Path) -> Print:
     imported(key, name, root)
     files = fingerprint_files(user_files([name], root), root)
     return {"sha256": _sha256(json.dumps(files)), "files": files}
+
+
+def user_files(names: Sequence[str], root: Path) -> list[Path]:
+    """List the files that each module:function comes from, without running any of it: a module's file, at the top of
+    the workspace all modules there, or all sources of its top-level package. None of an unknown module, and none of the
+    product's code: stages depend on that by themselves (dvc.yaml).
+
+    Args:
+        root: the workspace, an absolute path, searched before what is installed.
+    """
+    importlib.invalidate_caches()  # a file may have come since the folder was last looked at
+    files: dict[Path, None] = {}
+    for top in dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names):
+        with importing_from(root):
+            spec = PathFinder.find_spec(top) or importlib.util.find_spec(top)  # an editable install has another finder
+        places = [] if spec is None else spec.submodule_search_locations or filter(None, [spec.origin])
+        for place in map(Path, places):
+            if place.is_dir():
+                modules = sorted(place.rglob("*.py"))
+            else:
+                modules = sorted(root.glob("*.py")) if place.parent == root else [place]
+            if not any(place.resolve().is_relative_to(room) for room in PRODUCT):
+                files |= dict.fromkeys(modules)
+    return [file for file in files if file.is_file()]
 
 
 def fingerprint_data(config: Config, root: Path) -> tuple[dict[str, Print], Print]:

@@ -75,7 +75,7 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
         "tensorrt_rtx": package_version("tensorrt_rtx"),
         "polygraphy": package_version("polygraphy"),
         "plugins": {name: file_sha256(file) if file.is_file() else None for name, file in files.items()},
-        "onnxruntime": ort.runtime_version(),
+        "onnxruntime": str(package_version("onnxruntime")),
         "onnxruntime_providers": ort.loadable_providers() if gpus else [ort.CPU],
     }
 

@@ -35,16 +35,10 @@ _SOURCE_LOCATION = re.compile(r"/onnxruntime_src/\S+:\d+ (?:[^()]*\([^()]*\) )?"
 # take the processor from those that work, other jobs and Python between two runs.
 SPINNING = "session.intra_op.spin_duration_us"
 _SHARED_FROM = 1024  # bytes; smaller constants may be needed to infer shapes
+_IR_VERSION = 10  # of a model in memory, at most: ONNX Runtime from 1.18 on reads it, and onnx may write a later one
 
 
 # --- the installed package --------------------------------------------------------------------------------------------
-
-
-def runtime_version() -> str:
-    """Version of the installed ONNX Runtime."""
-    import onnxruntime as ort
-
-    return str(ort.__version__)
 
 
 def loadable_providers() -> list[str]:
@@ -56,21 +50,6 @@ def loadable_providers() -> list[str]:
         with contextlib.suppress(StageError):
             loadable.append(Session(_one_node(), str(provider), profiled=False).provider)
     return loadable
-
-
-@functools.cache
-def newest_ir_version() -> int:
-    """Latest version of ONNX's file format that ONNX Runtime reads; onnx may write a later one."""
-    import onnx
-    import onnxruntime as ort
-
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
-    for version in range(onnx.IR_VERSION, 1, -1):
-        with contextlib.suppress(Exception):  # the exception types of ONNX Runtime share no base but Exception
-            ort.InferenceSession(_one_node(version), settings, providers=[CPU])
-            return version
-    return 1
 
 
 @functools.cache
@@ -104,10 +83,10 @@ def _load_cuda() -> None:
         ort.preload_dlls()
 
 
-def _one_node(ir_version: int = 8) -> bytes:
+def _one_node() -> bytes:
     import onnx.parser
 
-    text = f'<ir_version: {ir_version}, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) {{ y = Relu(x) }}'
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }'
     return bytes(onnx.parser.parse_model(text).SerializeToString())
 
 
@@ -297,29 +276,21 @@ def _profiled(settings: Any) -> tempfile.TemporaryDirectory[str]:
 def _open(model: Path | str | bytes | ir.Model, settings: Any, providers: list[Any]) -> Any:
     import onnxruntime as ort
 
+    from truehalf.ir.model_file import load_model
+
     if isinstance(model, (Path, str)):
         try:
             return ort.InferenceSession(str(model), settings, providers=providers)
-        except Exception:
-            if (newer := _of_newer_form(Path(model))) is None:
+        except Exception as error:
+            if "max supported IR version" not in str(error):
                 raise
-            model = newer
+            model = load_model(Path(model))
     if isinstance(model, bytes):
         return ort.InferenceSession(model, settings, providers=providers)
     data, weights = _without_weights(model)
     values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
     settings.add_external_initializers(list(weights), values)  # copied when the session is made
     return ort.InferenceSession(data, settings, providers=providers)
-
-
-def _of_newer_form(path: Path) -> ir.Model | None:
-    """A file of a later IR version than ONNX Runtime reads, in memory; None of any other file."""
-    from truehalf.ir.model_file import load_model
-
-    with contextlib.suppress(StageError):  # of no model; ONNX Runtime has said so
-        model = load_model(path)
-        return model if (model.ir_version or 0) > newest_ir_version() else None
-    return None
 
 
 def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -348,7 +319,7 @@ def _without_weights(model: ir.Model) -> tuple[bytes, dict[str, np.ndarray]]:
                 "weights", 0, tensor.nbytes, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=str(value.name)
             )
         proto = ir.to_proto(model)
-        proto.ir_version = min(proto.ir_version, newest_ir_version())
+        proto.ir_version = min(proto.ir_version, _IR_VERSION)
         return proto.SerializeToString(), weights
     finally:
         for value, tensor in (*tensors.items(), *in_files.items()):

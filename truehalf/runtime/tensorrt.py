@@ -30,6 +30,8 @@ from truehalf.runtime.machine import NO_GPU, Machine
 if TYPE_CHECKING:
     import numpy as np
 
+    from truehalf.io_spec.profiles import Profile
+
 TENSORRT, RTX = "tensorrt", "tensorrt_rtx"  # modules with one API
 NAMES = {TENSORRT: "TensorRT", RTX: "TensorRT for RTX"}
 _EXTRAS = {TENSORRT: "'truehalf[tensorrt]' from NVIDIA's channel", RTX: "'truehalf[rtx]'"}
@@ -41,8 +43,6 @@ LAYERS = "Layers:\n"  # begins the message of the builder's log that lists the l
 _QUOTED = 20  # messages of the log in an error
 _NO_DRIVER = re.compile(r"\n?\[checkMacros\.cpp::catchCudaError.*")  # beside each refusal where there is no GPU
 _RTX_VARIABLE = {"POLYGRAPHY_USE_TENSORRT_RTX": "1"}  # read when Polygraphy is imported
-
-Profile = dict[str, dict[str, list[int]]]  # input -> {"min" | "opt" | "max": a shape; of a shape tensor its values}
 
 
 @dataclass(frozen=True)

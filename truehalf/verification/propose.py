@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from truehalf.data.model_inputs import shown_in
-from truehalf.data.model_samples import model_samples
+from truehalf.data.model_samples import model_samples, shown_in
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.data.samples import Feeds
 from truehalf.io_spec.in_file import spec_inside

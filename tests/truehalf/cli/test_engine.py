@@ -203,7 +203,7 @@ def test_an_engine_that_is_refused_does_not_hide_the_conversion(
     def refuse(*_: object) -> None:
         raise StageError("bad-options", "it is refused")
 
-    monkeypatch.setattr("truehalf.engines.front_doors.build_engine", refuse)
+    monkeypatch.setattr("truehalf.engines.build.build_engine", refuse)
     assert convert(model(tmp_path, dtype="float"), "--engine", "--json", tmp_path / "r.json") == 2
     shown = capsys.readouterr()
     expect(shown.err, "bad-options")

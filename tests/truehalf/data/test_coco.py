@@ -14,7 +14,7 @@ from tests.conftest import PICTURES
 from tests.messages import expect, raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
-from truehalf.data import coco
+from truehalf.data import images
 from truehalf.data.run_samples import (
     TRACE_SAMPLES,
     run_samples,
@@ -53,12 +53,12 @@ def faults(folder: Path, annotations: Any) -> list[str]:
     """The lines of the message; the first names the file."""
     written(folder, annotations)
     with raises(None, "data.annotations", folder / "boxes.json") as error:
-        coco.coco(folder / "boxes.json", folder / "pictures")
+        images.coco(folder / "boxes.json", folder / "pictures")
     return [line.removeprefix("  - ") for line in str(error.value).splitlines()]
 
 
 def by_name(folder: Path) -> dict[str, Any]:
-    source = coco.coco(folder / "boxes.json", folder / "pictures")
+    source = images.coco(folder / "boxes.json", folder / "pictures")
     return {name: source.load(position) for position, name in enumerate(source.names)}
 
 
@@ -95,8 +95,8 @@ def test_empty_boxes_and_strays_are_no_labels_and_are_reported(tmp_path: Path) -
         assert found[empty].boxes.shape == (0, 4) and found[empty].labels.shape == (0,)
     _, left_out = fingerprint_data(config, tmp_path)
     assert left_out == {
-        coco.EMPTY: ["annotation 1"],
-        coco.STRAY: ["annotation 2"],
+        images.EMPTY: ["annotation 1"],
+        images.STRAY: ["annotation 2"],
     }
 
 
@@ -114,7 +114,7 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.new("RGB", (64, 32)).save(tmp_path / "pictures/0/4.png", exif=exif)
-    source = coco.coco(tmp_path / "boxes.json", tmp_path / "pictures")
+    source = images.coco(tmp_path / "boxes.json", tmp_path / "pictures")
     with raises("wrong-file", tmp_path / "pictures/0/4.png", "64 x 32", "32 x 64", "EXIF"):
         source.load(source.names.index("0/4.png"))
 
@@ -122,7 +122,7 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
 def test_the_same_picture_twice_is_one(tmp_path: Path) -> None:
     written(tmp_path, content())
     (tmp_path / "pictures/1/5.png").write_bytes((tmp_path / "pictures/0/4.png").read_bytes())
-    names = without_copies(coco.coco(tmp_path / "boxes.json", tmp_path / "pictures")).names
+    names = without_copies(images.coco(tmp_path / "boxes.json", tmp_path / "pictures")).names
     assert len(names) == COUNT - 1 and "1/5.png" not in names
 
 

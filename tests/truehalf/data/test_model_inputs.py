@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.messages import expect, raises
-from truehalf.data.model_inputs import shown_in
-from truehalf.data.model_samples import model_samples
+from truehalf.data.model_samples import model_samples, shown_in
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.data.samples import Feeds, Samples
 
@@ -107,18 +106,18 @@ def test_nothing_to_read(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "keys", "code", "facts"),
     [
-        ("float[N,3,8,16] a, int64[N,3] size", {}, "not-supported", ["'a', 'size'", ".npz"]),
-        ("float[N,3,8,16] a, float[N,2] size", {}, "not-supported", ["'a', 'size'", ".npz"]),
-        ("float[N,3,8,16] a, int64[N,2] points", {}, "not-supported", ["'a', 'points'", ".npz"]),
-        ("float[N,3,8,16] a, int64[N,8,16] mask", {}, "not-supported", ["'a', 'mask'", "pixel_mask", ".npz"]),
-        ("float[N,3,8,16] a, int64[N,8] pixel_mask", {}, "not-supported", ["'a', 'pixel_mask'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,3] size", {}, "not-supported", ["'a'", "'size'", ".npz"]),
+        ("float[N,3,8,16] a, float[N,2] size", {}, "not-supported", ["'a'", "'size'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,2] points", {}, "not-supported", ["'a'", "'points'", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,8,16] mask", {}, "not-supported", ["'a'", "'mask'", "pixel_mask", ".npz"]),
+        ("float[N,3,8,16] a, int64[N,8] pixel_mask", {}, "not-supported", ["'a'", "'pixel_mask'", ".npz"]),
         ("int64[N,2] size", {}, "not-supported", ["'size'", ".npz"]),
-        ("int64[N,3,8,16] a", {}, "wrong-dtype", ["'a'", "float32", "float16", "float64", "uint8", "int64"]),
-        ("float[3,8,16] a", {}, "wrong-shape", ["'a'", 4, 3]),
+        ("int64[N,3,8,16] a", {}, "not-supported", ["'a'", "float32", "float16", "float64", "uint8", "int64"]),
+        ("float[3,8,16] a", {}, "not-supported", ["'a'", "4 axes", "[3, 8, 16]"]),
         ("float[N,3,h,w] a", {}, "needs-value", ["'a'", "size: [height, width]"]),
-        ("float[N,3,8,16] a", {"size": [16, 8]}, "wrong-shape", ["NCHW", "'a'", "height 8", 16]),
-        ("float[N,1,8,16] a", {}, "wrong-shape", ["NCHW", "'a'", "channels 1", 3]),
-        ("float[N,3,8,16] a", {"layout": "NHWC", "size": [3, 8]}, "wrong-shape", ["NHWC", "'a'", "channels 16", 3]),
+        ("float[N,3,8,16] a", {"size": [16, 8]}, "wrong-preprocessing", ["NCHW", "'a'", "[N, 3, 8, 16]", 16]),
+        ("float[N,1,8,16] a", {}, "wrong-preprocessing", ["NCHW", "'a'", "[N, 1, 8, 16]", 3]),
+        ("float[N,3,8,16] a", {"layout": "NHWC", "size": [3, 8]}, "wrong-preprocessing", ["NHWC", "'a'", 3]),
         ("uint8[N,3,8,16] a", {"range": [0, 1]}, "in-conflict", ["'a'", "uint8", "range [0, 255]", "mean", "std"]),
     ],
 )

@@ -13,8 +13,9 @@ from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data.fitting import adversarial_samples
+from truehalf.data.images import readable
 from truehalf.data.run_samples import PURPOSES, TRACE_SAMPLES, run_samples
-from truehalf.data.samples import batches, readable, stacked
+from truehalf.data.samples import batches, stacked
 from truehalf.io_spec.spec import InputSpec, IoSpec
 
 

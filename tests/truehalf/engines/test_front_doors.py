@@ -14,7 +14,7 @@ from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data.fitting import adversarial_samples
 from truehalf.data.run_samples import run_samples
-from truehalf.engines.front_doors import evidence_of
+from truehalf.engines.build import evidence_of
 from truehalf.files import write_json
 from truehalf.verification.chain.reference import freeze, write_reference
 

@@ -1,4 +1,4 @@
-"""What enters a plugin for non-maximum suppression is compared as the detections that its attributes declare."""
+"""What enters a plugin for non-maximum suppression is compared as the detections that its values show."""
 
 from __future__ import annotations
 
@@ -81,20 +81,6 @@ def shifted(s: Scene, _: np.random.Generator) -> Scene:
 
 def test_boxes_that_are_off_fail(tmp_path: Path) -> None:
     assert compared(tmp_path, shifted, "EfficientNMS_TRT", 3, **CENTRES).verdict == "failed"
-
-
-@pytest.mark.parametrize(("background", "expected"), [(0, "first"), (5, True), (3, None)])
-def test_a_class_of_background_is_no_object(background: int, expected: Any, tmp_path: Path) -> None:
-    file = end_to_end(tmp_path / "m.onnx", scene(3), "EfficientNMS_TRT", 3, background_class=background)
-    (scores,) = (each for each in propose_spec(file, images()).spec.outputs if each.kind == "logits")
-    assert scores.no_object == expected
-
-
-def test_an_unknown_plugin_says_nothing_of_what_enters_it(tmp_path: Path) -> None:
-    """Then values say what they say of any outputs."""
-    file = end_to_end(tmp_path / "m.onnx", scene(3), "Mystery", 4)
-    found = propose_spec(file, images())
-    assert not any("nms" in reason for reason in found.reasons.values())
 
 
 def test_boxes_of_four_axes_are_taken_apart_in_any_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from truehalf.io_spec.proposal import Proposal, proposal_from_values
 from truehalf.io_spec.spec import InputSpec
 
 RNG = np.random.default_rng(0)
-IMAGES = RNG.random((4, 3, 32, 48), np.float32)
+IMAGES = RNG.random((4, 3, 32, 32), np.float32)
 CENTRED = np.concatenate([RNG.uniform(0.3, 0.7, (4, 20, 2)), RNG.uniform(0.05, 0.2, (4, 20, 2))], -1)
 CORNERS = np.concatenate([CENTRED[..., :2], CENTRED[..., :2] + CENTRED[..., 2:]], -1)
 LOGITS = RNG.normal(-3, 2, (4, 20, 7))
@@ -29,7 +29,8 @@ def of_run(
     fed = {"images": IMAGES} if feeds is None else feeds
     inputs = [InputSpec(name, None, array.dtype.name, ("batch", *array.shape[1:])) for name, array in fed.items()]
     found = proposal_from_values(inputs, [fed], [outputs], names)
-    check_spec(found.spec, list(outputs))
+    if not any("boxes are to be read" in doubt for doubt in found.doubts):
+        check_spec(found.spec, list(outputs))
     assert set(found.reasons) <= {each.name for each in found.spec.tensors}
     return found
 
@@ -44,8 +45,8 @@ def output(proposal: Proposal, name: str) -> tuple[Any, ...]:
     [
         (CENTRED, ("cxcywh", True)),
         (CORNERS, ("xyxy", True)),
-        (CENTRED * 640, ("cxcywh", False)),
-        (CORNERS * 640, ("xyxy", False)),
+        (CENTRED * 32, ("cxcywh", False)),
+        (CORNERS * 32, ("xyxy", False)),
         (CENTRED.astype(np.float16), ("cxcywh", True)),
     ],
 )
@@ -73,7 +74,7 @@ def test_logits(logits: np.ndarray, expected: tuple[str, bool | None]) -> None:
 
 def test_top_k_inside_the_model() -> None:
     labels = RNG.integers(0, 7, (4, 20))
-    found = of_run({"labels": labels, "boxes": CORNERS * 100, "scores": RNG.random((4, 20)), "extra": LOGITS[:, :3]})
+    found = of_run({"labels": labels, "boxes": CORNERS * 32, "scores": RNG.random((4, 20)), "extra": LOGITS[:, :3]})
     kinds = {each.name: each.kind for each in found.spec.outputs}
     assert kinds == {"labels": "labels", "boxes": "boxes", "scores": "scores", "extra": None}
 
@@ -84,7 +85,7 @@ def test_top_k_inside_the_model() -> None:
         ({"logits": RNG.normal(0, 1, (4, 10))}, "classes"),
         ({"anything": RNG.normal(0, 1, (4, 10))}, "classes"),
         ({"anything": RNG.normal(0, 1, (4, 10)), "other": LOGITS}, None),
-        ({"depth": RNG.random((4, 1, 32, 48))}, "map"),
+        ({"depth": RNG.random((4, 1, 32, 32))}, "map"),
         ({"boxes": CENTRED}, None),  # without scores they are no detections
         ({"scores": RNG.random((4, 10)), "keypoints": RNG.random((4, 10, 17, 2))}, None),  # one for each of ten
         ({"probs": RNG.random((4, 7)), "masks": RNG.random((4, 7, 8, 8))}, None),
@@ -132,7 +133,8 @@ def test_vectors_are_classes_where_name_or_values_say_so(
     assert found.spec.outputs[0].kind == kind and len(found.doubts) == doubts
 
 
-PIXELS, SCORES = CENTRED * 640, 1 / (1 + np.exp(-LOGITS))
+PIXELS, SCORES = CENTRED * 32, 1 / (1 + np.exp(-LOGITS))
+BEST = RNG.uniform(0.2, 0.7, (4, 20, 1))
 ROWS = np.concatenate([PIXELS, SCORES], -1)
 
 
@@ -142,16 +144,16 @@ ROWS = np.concatenate([PIXELS, SCORES], -1)
         (ROWS[..., :5], ("cxcywh", ("boxes", "scores"), 2)),
         (ROWS[..., :5].swapaxes(1, 2), ("cxcywh", ("boxes", "scores"), 1)),
         (
-            np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 80, (4, 20, 1))], -1),
+            np.concatenate([CORNERS * 32, BEST, RNG.integers(0, 80, (4, 20, 1))], -1),
             ("xyxy", ("boxes", "score", "label"), 2),
         ),
         (
-            np.concatenate([CORNERS * 640, SCORES[..., :1], RNG.integers(0, 2, (4, 20, 1)), LOGITS], -1),
+            np.concatenate([CORNERS * 32, BEST, RNG.integers(0, 2, (4, 20, 1)), LOGITS], -1),
             ("xyxy", ("boxes", "score", "label", "others"), 2),
         ),
-        (np.concatenate([CORNERS * 640, SCORES[..., :1]], -1), ("xyxy", ("boxes", "scores"), 2)),
+        (np.concatenate([CORNERS * 32, BEST], -1), ("xyxy", ("boxes", "scores"), 2)),
         (RNG.normal(0, 3, (4, 20, 64)), None),  # tokens
-        (np.concatenate([PIXELS[..., :2], SCORES[..., :1]], -1), None),  # points
+        (np.concatenate([PIXELS[..., :2], BEST], -1), None),  # points
         (SCORES, None),
         (np.abs(PIXELS), None),
         (np.concatenate([PIXELS, 0 * SCORES], -1), None),
@@ -179,13 +181,13 @@ def test_boxes_and_scores_in_one_tensor(output: np.ndarray, expected: tuple[Any,
 def test_columns_that_are_not_clear_are_to_be_declared(others: np.ndarray, names: int, is_clear: bool) -> None:
     found = of_run({"output0": np.concatenate([PIXELS, SCORES, others], -1)}, names=NAMES[:names])
     assert found.spec.outputs[0].kind == "rows"
-    assert ["'output0'" in each for each in found.doubts] == ([] if is_clear else [True])
+    assert ["'output0'" in each for each in found.doubts if "columns" in each] == ([] if is_clear else [True])
     if is_clear:
         assert found.spec.outputs[0].columns == ("boxes", "scores", *(("others",) if others.size else ()))
 
 
 def test_labels_beside_boxes_and_a_score_are_theirs() -> None:
-    found = np.concatenate([CORNERS * 640, SCORES[..., :1]], -1)
+    found = np.concatenate([CORNERS * 32, SCORES[..., :1]], -1)
     outputs = {"dets": found, "labels": RNG.integers(0, 80, (4, 20))}
     dets, labels = of_run(outputs).spec.outputs
     assert (dets.kind, dets.columns, labels.kind) == ("rows", ("boxes", "score"), "labels")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from truehalf.provenance.user_files import user_files
+from truehalf.provenance.fingerprints import user_files
 
 
 def written(root: Path, *files: str) -> Path:

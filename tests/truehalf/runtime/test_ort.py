@@ -248,14 +248,13 @@ def test_a_prepared_call_can_be_timed() -> None:
 
 @pytest.mark.parametrize("weights", ["inside", "beside"])
 def test_a_later_version_of_the_file_format_is_run(weights: str, tmp_path: Path) -> None:
-    newest, path = module.newest_ir_version(), tmp_path / "m.onnx"
+    path, newer = tmp_path / "m.onnx", onnx.IR_VERSION + 1
     model = onnx.parser.parse_model(
-        f'<ir_version: {newest + 1}, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) {{ y = Mul(x, w) }}'
+        f'<ir_version: {newer}, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {{ y = Mul(x, w) }}'
     )
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3], np.float32), "w"))
     beside = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0} if weights == "beside" else {}
     onnx.save(model, path, **beside)
-    assert newest >= onnx.IR_VERSION - 3
     for form in (path, load_model(path)):
         np.testing.assert_array_equal(Session(form).run({"x": np.ones(2, np.float32)})["y"], [2, 3])
 

@@ -28,7 +28,7 @@ from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
 from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
 from truehalf.models.model import Input, Model
 from truehalf.models.weights import load_weights
-from truehalf.provenance.user_files import user_files
+from truehalf.provenance.fingerprints import user_files
 from truehalf.user_code import described, found_in_code, imported
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def files(config: Config, root: Path) -> list[Path]:
-    """The checkpoint, and the code of what is named: truehalf/provenance/user_files.py."""
+    """The checkpoint, and the code of what is named: truehalf.provenance.fingerprints.user_files."""
     options: Options = config.model.options
     found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
     code = user_files([name for name in (options.factory, options.prepare) if name is not None], root)

@@ -25,8 +25,7 @@ import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
-from truehalf.data.model_inputs import image_inputs
-from truehalf.data.model_samples import model_samples
+from truehalf.data.model_samples import image_inputs, model_samples
 from truehalf.data.samples import kept
 from truehalf.errors import StageError, attempted
 from truehalf.io_spec.checks import check_reference, check_shapes, check_spec, check_values

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from truehalf.config.schema import Config
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.fitting import adversarial_samples
+from truehalf.data.images import readable
 from truehalf.data.run_samples import run_samples
-from truehalf.data.samples import Sample, readable
+from truehalf.data.samples import Sample
 from truehalf.errors import StageError
 from truehalf.files import read_json
 from truehalf.io_spec.profiles import completed

@@ -23,7 +23,7 @@ from truehalf.codes import coded, uncoded
 from truehalf.config.verification import GatesConfig, VerifyConfig
 from truehalf.conversion.convert import Conversion
 from truehalf.conversion.report import QuickCheck
-from truehalf.data.noise import feed_in_range
+from truehalf.data.fitting import feed_in_range
 from truehalf.data.samples import Feeds, Samples
 from truehalf.errors import attempted, told
 from truehalf.io_spec.in_file import spec_inside
@@ -110,7 +110,7 @@ def quick_check(
     Args:
         source: the FP32 file.
         out: the converted file.
-        samples: the first of which are run; None: one is drawn (truehalf.data.noise.feed_in_range).
+        samples: the first of which are run; None: one is drawn (truehalf.data.fitting.feed_in_range).
         conversion: how one was made of the other; costs of casts are those of the first sample.
         slim: what came before it, gives something with a `model`; None: nothing did.
 

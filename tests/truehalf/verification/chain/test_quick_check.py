@@ -14,7 +14,7 @@ import pytest
 
 from tests.messages import expect
 from truehalf import Precision, compare, convert
-from truehalf.data.noise import feed_in_range
+from truehalf.data.fitting import feed_in_range
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 
 RNG = np.random.default_rng(0)
