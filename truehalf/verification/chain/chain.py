@@ -29,6 +29,7 @@ from truehalf.data.samples import stacked
 from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.ir.outline import outline
 from truehalf.report.drawings import NodeRow
 from truehalf.verification.chain.caveats import of_files
 from truehalf.verification.chain.failing import failing_of
@@ -55,7 +56,6 @@ from truehalf.verification.findings import (
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place
 from truehalf.verification.localize.node_errors import error_profile
-from truehalf.verification.localize.outline import outline
 from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
 from truehalf.verification.open_file import FP32_CPU, is_pessimistic
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
