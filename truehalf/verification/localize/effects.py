@@ -52,7 +52,7 @@ def effects_of(
     Args:
         queries: outputs whose rows may come in any order.
         nodes: the tensors that each node computes otherwise, in the order of the graph.
-        single: how many single nodes, those with the largest effects, are asked for.
+        single: how many single nodes, those with the largest effects, are asked for, beside those of NaN and Inf.
         runs: of the reference, at most.
 
     Raises:
@@ -78,7 +78,7 @@ def effects_of(
         error, _, part = heapq.heappop(waiting)
         if len(part) == 1 or single <= 0 or asked >= runs:
             found.append(Effect(part, -error))
-            single -= len(part) == 1
+            single -= len(part) == 1 and part[0] not in broken
         else:
             middle = len(part) // 2
             ask(part[:middle])

@@ -30,7 +30,7 @@ from truehalf.verification.metrics.query_rows import rows_in_any_order
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
 _LARGEST = 12  # errors: whether of wrong nodes or not
-_ASKED, _RUNS = 20, 40  # nodes for their effect, one by one; runs of the reference for that
+_RUNS = 40  # of the reference, for effects
 _SINGLE = 1e-6  # effect: FP32 makes as much of another order of operations
 _NEXT_TO = 0.1  # of the largest effect of rounding: a wrong node that has less moved nothing
 
@@ -101,7 +101,7 @@ def locate(
     absmax = {error.pair.candidate: error.absmax for error in errors}
     nodes = list(by_node)
     suspects: dict[str, Suspect] = {}
-    effects = effects_of(files, batches, queries, list(by_node.values()), single=_ASKED, runs=_RUNS)
+    effects = effects_of(files, batches, queries, list(by_node.values()), single=_SUSPECTS, runs=_RUNS)
     for effect in sorted((each for each in effects if len(each.nodes) == 1), key=lambda each: each.nodes):
         node = nodes[effect.nodes[0]]
         worst = max(by_node[node], key=lambda error: error.relative)
