@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from tests.conftest import ROOT
-from truehalf.verification.pinning.as_argument import node_argument, pins_argument, pins_flags
+from truehalf.verification.pinning.as_argument import pins_argument, pins_flags
 
 
 def arrived(argument: str) -> list[str]:
@@ -42,22 +42,9 @@ def test_a_name_arrives(name: str) -> None:
     assert arrived(pins_argument("node_block_list", [name])) == [name]
     both = [pattern, name]
     expected = ["--node-block-list", pattern, "--node-block-list", name]
-    assert shlex.split(pins_flags(pins_argument("node_block_list", both))) == expected
-
-
-def test_inputs_and_outputs_as_flags() -> None:
-    pins = pins_argument("scope_block_list", ["decoder.*"])
-    assert pins_flags(f"{pins} precision.keep_io_types=true") == "--scope-block-list 'decoder.*' --keep-io-types all"
-    assert pins_flags("") == ""
+    assert shlex.split(pins_flags(both)) == expected
 
 
 def test_what_is_in_force_stays() -> None:
     assert pins_argument("node_block_list", ["b", "c"], ["a", "b"]) == """'precision.node_block_list=["a","b","c"]'"""
     assert arrived(pins_argument("node_block_list", ["^b$"], ["^a$"])) == ["^a$", "^b$"]
-
-
-def test_the_argument_of_a_node_matches_it_alone() -> None:
-    (found,) = shlex.split(node_argument("/b.1", ["^/a$"]))
-    pattern = re.fullmatch(r'precision\.node_block_list=\["\^/a\$","(.*)"\]', found)
-    assert pattern and re.search(pattern[1], "/b.1") and not re.search(pattern[1], "/bx1")
-    assert node_argument("Mul -> v") == node_argument("") == "", "a node without a name of its own has none"

@@ -42,8 +42,8 @@ def command(output: form.Output, **given: Any) -> None:
     from truehalf.ir.model_file import PRECISION_KEY
     from truehalf.ir.model_forms import ModelFile
     from truehalf.ir.normalize import InferTypes
+    from truehalf.ir.outline import outline
     from truehalf.ir.proto.plugins import not_run
-    from truehalf.verification.localize.outline import outline
 
     preprocessing, path, samples = form.preprocessing_of(given), given["model"], given["samples"]
     if given["spec"] is not None and samples is None:

@@ -6,15 +6,17 @@ and the candidate's outputs are then those of the reference, the candidate has d
 values that are nearly equal. Only decisions are taken over: of h - floor(h) floor is, and h stays the reference's.
 
 An operand is traced back through functions that keep the order, as far as both files have a tensor of that name: a
-Sigmoid makes a step between logits as small as it likes. Operands are near if the yardstick passes them beside their
-spread, less what two roundings do, and no single value is off by more than OFF of it.
+Sigmoid makes a step between logits as small as it likes. With error the difference beyond what two roundings do:
+
+    near    max error <= OFF * spread,  and  rms error <= FLOOR * spread  or  <= SLACK * response
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, partial
 
 import numpy as np
 import onnx_ir as ir
@@ -25,10 +27,11 @@ from truehalf.ir.ops import Trait, has, row_of
 from truehalf.verification.graft import Graft
 from truehalf.verification.judging.judge import is_beyond
 from truehalf.verification.measured import Measured
-from truehalf.verification.metrics.yardstick import FLOOR, MASK, compared_places, deviations, spread_of
+from truehalf.verification.metrics.half_steps import DRAWS, moved
+from truehalf.verification.metrics.yardstick import FLOOR, MASK, SLACK, compared_places, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
 from truehalf.verification.rerun import Rerun
-from truehalf.verification.runs import Arrays, Part, Run, UnevenShapes, part_of
+from truehalf.verification.runs import Arrays, Run, as_read, joined
 
 OFF = 0.04  # of the spread
 ROUNDED = 2.0**-10  # of a value: two roundings to float16, which are no error
@@ -47,37 +50,101 @@ def without_near_ties(
     seen = measure(runs, 0)
     if rerun is None or rerun.candidate is None or not is_beyond(seen):
         return seen
-    reference, candidate = rerun.reference(), rerun.candidate
-    known = {str(value.name) for node in candidate.file.model.graph for value in node.outputs if value.name}
-    names, choices = operands(reference.file.model, known)
-    if not names:
-        return seen
+    known = {str(value.name) for node in rerun.candidate.file.model.graph for value in node.outputs if value.name}
+    names, choices = operands(rerun.reference().file.model, known)
     try:
-        theirs = [
-            {name: np.asarray(value, np.float32) for name, value in rerun.outputs(shown, run).items()}
-            for shown in [_grafted(candidate, names)]
-            for run in runs
-        ]
-        deciding = _grafted(reference, list(dict.fromkeys([*names, *choices])), names)
-        decided = [
-            rerun.outputs(deciding, run, _part_of(arrays, run)) for run, arrays in zip(runs, theirs, strict=True)
-        ]
-        if not _are_near(names, decided, theirs, runs, rerun):
-            return seen
-        made = [{name: arrays[name] for name in choices} for arrays in decided]
-        if outputs := [name for name in runs[0].reference if name not in choices]:
-            forced = _grafted(reference, outputs, choices)
-            made = [
-                {**arrays, **rerun.outputs(forced, run, _part_of(arrays, run))}
-                for run, arrays in zip(runs, made, strict=True)
-            ]
+        made = _decided_alike(runs, rerun, rerun.candidate, names, choices) if names else None
     except StageError:  # a file does not run with these as outputs
-        return seen
-    again = [
-        replace(run, reference={name: arrays[name] for name in run.reference})
-        for run, arrays in zip(runs, made, strict=True)
-    ]
-    return measure(again, len(names))
+        made = None
+    return seen if made is None else measure(made, len(names))
+
+
+def _decided_alike(
+    runs: Sequence[Run], rerun: Rerun, candidate: OpenFile, names: Sequence[str], choices: Sequence[str]
+) -> list[Run] | None:
+    """Runs beside the reference's outputs with the decisions that it makes of the candidate's operands; None where
+    these are not near its own.
+    """
+    reference, outputs = rerun.reference(), list(runs[0].reference)
+    theirs = _shown(rerun, runs, candidate, names)
+    decided = _shown(rerun, runs, reference, [*names, *choices], theirs)
+
+    @cache
+    def on_moved_inputs() -> list[tuple[Arrays, Arrays]]:
+        own = _shown(rerun, runs, reference, names)
+        draws = [_shown(rerun, runs, reference, names, draw=draw) for draw in range(DRAWS)]
+        return [pair for draw in draws for pair in zip(own, draw, strict=True)]
+
+    def response(name: str) -> float:
+        moves = np.concatenate([np.ravel(moved[name] - own[name]) for own, moved in on_moved_inputs()])
+        return _rms(moves[np.isfinite(moves)])
+
+    for name in names:
+        pairs = [(part[name], other[name]) for part, other in zip(decided, theirs, strict=True)]
+        if not _are_near(pairs, partial(response, name)):
+            return None
+    made: list[Arrays] = [{name: part[name] for name in choices} for part in decided]
+    if rest := [name for name in outputs if name not in choices]:
+        others = _shown(rerun, runs, reference, rest, made)
+        made = [{**part, **other} for part, other in zip(made, others, strict=True)]
+    waiting, found = iter(made), []
+    for run in runs:
+        parts = [next(waiting) for _ in rerun.parts(run)]
+        found.append(replace(run, reference=joined([{name: part[name] for name in outputs} for part in parts])))
+    return found
+
+
+def _shown(
+    rerun: Rerun,
+    runs: Sequence[Run],
+    file: OpenFile,
+    names: Sequence[str],
+    given: Sequence[Arrays] = (),
+    draw: int | None = None,
+) -> list[Arrays]:
+    """Inner tensors of a file by part of all runs.
+
+    Args:
+        given: by part, arrays in place of the file's own tensors.
+        draw: of half a step that the inputs are moved by; None: they are not.
+    """
+    cut = list(given[0]) if given else ()
+    graft = Graft(file.file.model, names, cut, pessimistic=is_pessimistic(file.evaluation))
+    grafted, found = OpenFile(file.file, file.evaluation, graft), list[Arrays]()
+    for part in (part for run in runs for part in rerun.parts(run)):
+        feed = part.feed if draw is None else moved(part.feed, rerun.spec, (draw, part.number, part.start))
+        more = given[len(found)] if given else {}
+        found.append(
+            {name: as_read(value) for name, value in grafted.run(replace(part, feed={**feed, **more})).items()}
+        )
+    return found
+
+
+def _are_near(pairs: Sequence[tuple[np.ndarray, np.ndarray]], response: Callable[[], float]) -> bool:
+    """True if an operand of the candidate is what the reference computes, see the top of this module.
+
+    Args:
+        pairs: the operand of both by part, the reference's first.
+        response: how far half a step of the input moves it, rms.
+    """
+    if any(ours.shape != theirs.shape for ours, theirs in pairs):
+        return False
+    ours, theirs = (np.concatenate([np.ravel(pair[side]) for pair in pairs]).astype(np.float64) for side in (0, 1))
+    kept = compared_places(ours, theirs)
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs)) | ((ours <= MASK) & (theirs <= MASK))
+    if not (same | kept).all():
+        return False
+    ours, theirs = ours[kept], theirs[kept]
+    spread = spread_of(ours)
+    most = np.inf if ours.size == 1 else 0.0 if (np.rint(ours) == ours).all() else spread * MOST_ROUNDED
+    error = np.maximum(np.abs(theirs - ours) - np.minimum(ROUNDED * np.abs(ours), most), 0)
+    if (error > OFF * spread).any():
+        return False
+    return _rms(error) <= FLOOR * spread or _rms(error) <= SLACK * response()
+
+
+def _rms(values: np.ndarray) -> float:
+    return math.sqrt(np.square(values, dtype=np.float64).mean()) if values.size else 0.0
 
 
 def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[str]]:
@@ -87,20 +154,15 @@ def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[s
     Args:
         known: names of the tensors that the other file has.
     """
-    operand_names: dict[str, None] = {}
+    names: dict[str, None] = {}
     choices: dict[str, None] = {}
     for node in model.graph:
-        for value in node.inputs if _decides(node) else ():
-            if value is None or value.const_value is not None or value.producer() is None or value.name not in known:
-                continue
-            if value.dtype is not None and not value.dtype.is_floating_point():
-                continue
-            origin = _origin(value, known)
-            producer = origin.producer()
-            if producer is not None and (not _decides(producer) or is_op(producer, *_SELECT)):
-                operand_names.setdefault(str(origin.name))
+        for origin in (_origin(value, known) for value in node.inputs) if _decides(node) else ():
+            producer = None if origin is None else origin.producer()
+            if origin is not None and producer is not None and (not _decides(producer) or is_op(producer, *_SELECT)):
+                names.setdefault(str(origin.name))
                 choices |= dict.fromkeys(str(each.name) for each in _choices(node) if each.name)
-    return list(operand_names), list(choices)
+    return list(names), list(choices)
 
 
 def _choices(decision: ir.Node) -> Sequence[ir.Value]:
@@ -117,110 +179,17 @@ def _decides(node: ir.Node) -> bool:
     return chooses or has(node, Trait.STEPS)
 
 
-def _origin(value: ir.Value, known: Collection[str]) -> ir.Value:
-    """The first tensor of both files that functions which keep the order make a value of."""
-    origin = value
-    current: ir.Value | None = value
-    while current is not None and (node := current.producer()) is not None and node.inputs:
+def _origin(value: ir.Value | None, known: Collection[str]) -> ir.Value | None:
+    """The first float tensor of both files that functions which keep the order make an operand of; None where the
+    operand is none itself.
+    """
+    origin = None
+    while value is not None and value.const_value is None and (node := value.producer()) is not None:
+        if value.name in known and (value.dtype is None or value.dtype.is_floating_point()):
+            origin = value
         keeps_order = has(node, Trait.VIEW) or has(node, Trait.RISES)
-        if not keeps_order and not is_op(node, "Cast", "Identity", "Softmax", "LogSoftmax"):
+        keeps_order |= is_op(node, "Cast", "Identity", "Softmax", "LogSoftmax")
+        if origin is None or not keeps_order or not node.inputs:
             break
-        current = node.inputs[0]
-        if current is None or current.const_value is not None or current.producer() is None:
-            break
-        if current.name in known and (current.dtype is None or current.dtype.is_floating_point()):
-            origin = current
+        value = node.inputs[0]
     return origin
-
-
-class _GraftRunner:
-    """A graft as what runs a file."""
-
-    provider = "CPUExecutionProvider"
-
-    def __init__(self, graft: Graft, given: Collection[str]) -> None:
-        self.graft, self.given = graft, given
-        self.cpu_nodes: list[str] | None = None
-        self.not_split: dict[str, str] = {}
-
-    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return self.graft.run(feed, {name: feed[name] for name in self.given})
-
-    def close(self) -> None:
-        self.graft.close()
-
-
-def _grafted(file: OpenFile, shown: Sequence[str], given: Collection[str] = ()) -> OpenFile:
-    """A file that shows inner tensors, and takes some with its inputs, under their names."""
-    graft = Graft(file.file.model, shown, given, pessimistic=is_pessimistic(file.evaluation))
-    return OpenFile(file.file, file.evaluation, _GraftRunner(graft, given))
-
-
-def _part_of(given: Arrays, run: Run) -> Callable[[Part], Arrays]:
-    """What a part of a run is given of arrays of the whole run."""
-
-    def of(part: Part) -> Arrays:
-        if part.rows in (0, run.rows):
-            return given
-        if uneven := [name for name, array in given.items() if array.shape[:1] != (run.rows,)]:
-            raise UnevenShapes("wrong-shape", f"{', '.join(uneven)}: axis 0 does not count samples")
-        return part_of(given, part.start, part.rows)
-
-    return of
-
-
-def _are_near(
-    names: Sequence[str],
-    made: Sequence[Arrays],
-    given: Sequence[Arrays],
-    runs: Sequence[Run],
-    rerun: Rerun,
-) -> bool:
-    """True if the candidate's operands are what the reference computes, but for what rounding or half a step does."""
-    moved = _Moved(names, runs, rerun)
-    places = [run.names[: max(run.rows, 1)] for run in runs]
-    for name in names:
-        computed, theirs = ([np.asarray(each[name], np.float64) for each in side] for side in (made, given))
-        if any(r.shape != c.shape for r, c in zip(computed, theirs, strict=True)):
-            return False
-        kept = [compared_places(r, c) for r, c in zip(computed, theirs, strict=True)]
-        values = np.concatenate([r[where] for r, where in zip(computed, kept, strict=True)])
-        offset, spread = (float(np.median(values)), spread_of(values)) if values.size else (0.0, 0.0)
-        most = np.inf if values.size == 1 else 0.0 if (np.rint(values) == values).all() else spread * MOST_ROUNDED
-        centred, errors = [], []
-        for r, c, where in zip(computed, theirs, kept, strict=True):
-            same = (r == c) | (np.isnan(r) & np.isnan(c)) | ((r <= MASK) & (c <= MASK))
-            if not (same | where).all():
-                return False
-            value, error = np.where(where, r, 0), np.where(where, c - np.where(where, r, 0), 0)
-            beyond = np.maximum(np.abs(error) - np.minimum(ROUNDED * np.abs(value), most), 0)
-            if (beyond > OFF * spread).any():
-                return False
-            centred.append(np.where(where, value - offset, 0))
-            errors.append(np.sign(error) * beyond)
-        others = [value + error for value, error in zip(centred, errors, strict=True)]
-        parts = deviations(centred, others, places, FLOOR, partial(moved.draws, name, centred))
-        if not all(each.passed for each in parts):
-            return False
-    return True
-
-
-class _Moved:
-    """Operands of the reference, and how half a step of the input moves them; run when they are asked for."""
-
-    def __init__(self, names: Sequence[str], runs: Sequence[Run], rerun: Rerun) -> None:
-        self._names, self._runs, self._rerun = names, runs, rerun
-
-    @cached_property
-    def _shown(self) -> tuple[list[Arrays], list[list[Arrays]]]:
-        plain = _grafted(self._rerun.reference(), self._names)
-        own = [self._rerun.outputs(plain, run) for run in self._runs]
-        return own, self._rerun.shown_on_moved_inputs(plain, self._runs)
-
-    def draws(self, name: str, operands: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
-        """By draw and run, these operands, moved as the reference's own move."""
-        own, draws = self._shown
-        return [
-            [value + (after[name] - before[name]) for value, before, after in zip(operands, own, draw, strict=True)]
-            for draw in draws
-        ]

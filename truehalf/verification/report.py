@@ -9,6 +9,7 @@ from typing import Any
 from truehalf.files import plain
 from truehalf.io_spec.outputs import DETECTIONS, TENSORS
 from truehalf.json_values import JsonObject
+from truehalf.verification.chain.suggested_pins import SuggestedPins
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
 from truehalf.verification.judging.judge import judged_outputs
 from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
@@ -21,7 +22,6 @@ from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.output_errors import OutputErrors
 from truehalf.verification.open_file import FP32_CPU, Ran
 from truehalf.verification.pinning.as_argument import pins_flags
-from truehalf.verification.pinning.pins import SuggestedPins
 from truehalf.verification.stage_numbers import StageNumbers
 
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node", "pins")
@@ -113,7 +113,7 @@ class Report:
     @property
     def pins(self) -> str:
         """What keeps the nodes at fault FP32, as flags of `truehalf convert`; empty where none is known."""
-        return pins_flags(self.place.selectors) if self.place else ""
+        return pins_flags(self.place.node_block_list) if self.place else ""
 
     @property
     def suspects(self) -> Sequence[Suspect]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypedDict
 from truehalf.json_values import Json, JsonObject, from_fields
 
 if TYPE_CHECKING:
+    from truehalf.verification.chain.suggested_pins import SuggestedPins
     from truehalf.verification.metrics.detections import DetectionSummary
-    from truehalf.verification.pinning.pins import SuggestedPins
 
 
 class SameOutputs(TypedDict, total=False):

@@ -14,15 +14,11 @@ from tests.corpus.pairs.detections import (
     PASSED,
     SIZE,
     Scene,
-    as_queries,
     as_top_k,
     pair,
     planted,
-    rounded,
     scene,
 )
-
-SEEDS = range(1)
 
 
 def wide(seed: int = 0) -> Scene:
@@ -58,44 +54,32 @@ def shifts() -> Iterator[Pair]:
     middle = (start.boxes.reshape(-1, 4) - SIZE / 2).reshape(start.boxes.shape)
     for name, by in {
         "right": [2, 0, 2, 0],
-        "wider": [-1.5, 0, 1.5, 0],
         "large-ones": 2.5 * large,
         "scaled": 0.01 * middle,
     }.items():
         yield from planted(f"moved-{name}", lambda s, rng, by=by: moved(s, by), FAILED, start)
-    for seed in SEEDS:
-        rng = np.random.default_rng(seed)
-        by = rng.uniform(1.2, 2.8) * rng.permutation([1, 0, rng.choice([-1, 1]), 0])
-        other = wide(seed)
-        yield from planted(f"moved-by-{seed}", lambda s, rng, by=by: rounded(moved(s, by), rng), FAILED, other, seed)
-        noise = rng.normal(0, 0.3, other.boxes.shape)  # pixels
-        yield from planted(f"moved-at-random-{seed}", lambda s, rng, by=noise: moved(s, by), PASSED, other, seed)
+    noise = np.random.default_rng(0).normal(0, 0.3, start.boxes.shape)  # pixels
+    yield from planted("moved-at-random", lambda s, rng: moved(s, noise), PASSED, start)
     one = np.where(np.arange(start.scores.size).reshape(*start.scores.shape, 1) == 0, 2.0, 0.0)
     yield from planted("moved-one", lambda s, rng: moved(s, one), PASSED, start)
-    small = replace(start, boxes=start.boxes[:1], scores=start.scores[:1], labels=start.labels[:1])
-    yield from planted("moved-in-one-picture", lambda s, rng: moved(s, [0.5, 0, 0.5, 0]), PASSED, small)
 
 
 def formats() -> Iterator[Pair]:
     """Equal files whose boxes the I/O spec declares rightly, or in another format."""
-    for seed in SEEDS:
-        large, small = wide(seed), scene(seed, pictures=4)
-        larger = replace(large, boxes=grown(large, 0.5))
-        yield read("larger", larger, "cxcywh", "xyxy", seed, "no-labels")
-        yield read("large", large, "cxcywh", "xyxy", seed, "boxes-misread")
-        yield read("small", small, "xyxy", "cxcywh", seed, "boxes-misread")
-        yield read("medium", replace(small, boxes=grown(small, 0.4)), "xywh", "cxcywh", seed, "boxes-misread")
-        yield read("small", replace(small, boxes=grown(small, 0.2)), "xywh", "cxcywh", seed, "no-labels")
-        yield read("large-as-small", replace(large, boxes=grown(large, -0.2)), "xywh", "cxcywh", seed, "boxes-misread")
-        for least, most in ((0.02, 0.06), (0.05, 0.12), (0.03, 0.2)):
-            tiny = little(least, most, seed)
-            yield read(f"tiny-{most}", tiny, "xywh", "cxcywh", seed, "no-labels")
-            yield read(f"tiny-{most}", tiny, "cxcywh", "cxcywh", seed)
-        few = little(0.02, 0.06, seed, pictures=2)  # whose values do not tell
-        yield replace(read("few", few, "xywh", "cxcywh", seed), codes=("no-labels",))
-        for kind in ("cxcywh", "xyxy"):
-            yield read("large", large, kind, kind, seed)
-            yield read("small", small, kind, kind, seed)
+    large, small = wide(), scene(pictures=4)
+    larger = replace(large, boxes=grown(large, 0.5))
+    yield read("larger", larger, "cxcywh", "xyxy", "no-labels")
+    yield read("large", large, "cxcywh", "xyxy", "boxes-misread")
+    yield read("small", small, "xyxy", "cxcywh", "boxes-misread")
+    yield read("medium", replace(small, boxes=grown(small, 0.4)), "xywh", "cxcywh", "boxes-misread")
+    yield read("small", replace(small, boxes=grown(small, 0.2)), "xywh", "cxcywh", "no-labels")
+    tiny = little(0.02, 0.06)
+    yield read("tiny", tiny, "xywh", "cxcywh", "no-labels")
+    yield read("tiny", tiny, "cxcywh", "cxcywh")
+    few = little(0.02, 0.06, pictures=2)  # whose values do not tell
+    yield replace(read("few", few, "xywh", "cxcywh"), codes=("no-labels",))
+    yield read("large", large, "cxcywh", "cxcywh")
+    yield read("small", small, "xyxy", "xyxy")
 
 
 def grown(s: Scene, by: float) -> np.ndarray:
@@ -105,12 +89,12 @@ def grown(s: Scene, by: float) -> np.ndarray:
     return np.concatenate([low - more, high + more], axis=2).clip(0, SIZE)
 
 
-def read(what: str, s: Scene, kind: str, declared: str, seed: int, code: str = "") -> Pair:
-    """Boxes of one format, declared as another one; normalised with odd seeds, where queries are put out."""
+def read(what: str, s: Scene, kind: str, declared: str, code: str = "") -> Pair:
+    """Boxes of one format, declared as another one."""
     low, high = s.boxes[..., :2], s.boxes[..., 2:]
     first = (low + high) / 2 if kind == "cxcywh" else low
     boxes = np.concatenate([first, high if kind == "xyxy" else high - low], axis=2).astype(np.float32)
-    arrays = (as_queries if seed % 2 else as_top_k)(replace(s, boxes=boxes))
-    made = pair(f"{what}-{kind}-as-{declared}-{seed}", [arrays, arrays], "not verified" if "mis" in code else PASSED)
+    arrays = as_top_k(replace(s, boxes=boxes))
+    made = pair(f"{what}-{kind}-as-{declared}", [arrays, arrays], "not verified" if "mis" in code else PASSED)
     outputs = [each | ({"format": declared} if each["name"] == "boxes" else {}) for each in made.spec["outputs"]]
     return replace(made, spec={**made.spec, "outputs": outputs}, codes=(code,) if code else ())

@@ -24,18 +24,14 @@ CLASSIFIER = {"outputs": [{"name": "logits", "kind": "classes"}]}
 _LARGEST: Mapping[str, tuple[tuple[int, ...], int, str]] = {
     "argmax": ((5, 6, 7), 1, "z = ArgMax<axis = 1, keepdims = 0>(y)"),
     "argmin": ((7, 10), 1, "n = Neg(y) z = ArgMin<axis = 1>(n)"),
-    "argmax-to-a-table": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = Gather(table, i)"),
     "argmax-of-softmax": ((5, 6, 7), 1, "p = Softmax<axis = 1>(y) z = ArgMax<axis = 1, keepdims = 0>(p)"),
-    "argmax-of-a-sigmoid": ((5, 6, 7), 1, "p = Sigmoid(y) z = ArgMax<axis = 1, keepdims = 0>(p)"),
     "place-in-a-row": (
         (1, 1, 20),
         3,
         "f = Flatten<axis = 1>(y) i = ArgMax<axis = 1>(f) c = Mod(i, five) z = Cast<to = 1>(c)",
     ),
     "top-k": ((20,), 1, "v, z = TopK<axis = 1>(y, three)"),
-    "top-k-to-a-table": ((12,), 1, "v, i = TopK<axis = 1>(y, three) z = Gather(table, i)"),
     "hardmax": ((5, 9), 2, "z = Hardmax(y)"),
-    "hardmax-on": ((12,), 1, "h = Hardmax<axis = 1>(y) z = MatMul(h, table)"),
     "mask-of-the-largest": ((6, 4, 5), 1, "t = ReduceMax<axes = [1]>(y) z = Equal(t, y)"),
     "one-hot": ((12,), 1, "i = ArgMax<axis = 1, keepdims = 0>(y) z = OneHot(i, twelve, pair)"),
 }
@@ -43,44 +39,20 @@ _LARGEST: Mapping[str, tuple[tuple[int, ...], int, str]] = {
 _STEPS: Mapping[str, tuple[Array, str]] = {
     "greater": (np.float32([0.5]), "z = Greater(y, half)"),
     "where": (np.float32([0.5]), "m = GreaterOrEqual(y, half) z = Where(m, y, minus)"),
-    "relu": (np.float32([0]), "r = Relu(y) z = Greater(r, zero)"),
     "sigmoid": (np.float32([0]), "p = Sigmoid(y) z = Greater(p, half)"),
     "sign": (np.float32([0]), "s = Sign(y) z = Mul(s, wide)"),
     "round": (np.arange(-2.5, 3), "z = Round(y)"),
     "floor": (np.arange(-2.0, 3), "z = Floor(y)"),
     "to-integers": (np.float32([-2, -1, 1, 2]), "z = Cast<to = 7>(y)"),
-    "to-rows": (np.float32([1, 2]), "a = Abs(y) i = Cast<to = 7>(a) z = Gather(table, i)"),
     "quantized": (
         np.float32([-0.75, 0.25, 0.75]),
         "q = QuantizeLinear(y, half, point) z = DequantizeLinear(q, half, point)",
     ),
 }
-# Nodes that the candidate has under other names, or merged into others.
-_RENAMED: Mapping[str, tuple[str, str, str]] = {
-    "identity": ("h = Round(y) i = Identity(h) z = Mul(i, wide)", "h = Round(y) i = Identity(h)", "i = Round(y)"),
-    "squeezed": (
-        "h = ArgMax<axis = 2>(y) s = Squeeze(h, last) z = Gather(table, s)",
-        "h = ArgMax<axis = 2>(y) s = Squeeze(h, last)",
-        "s = ArgMax<axis = 2, keepdims = 0>(y)",
-    ),
-    "opposite": (
-        "m = Greater(y, half) n = Not(m) z = Where(n, wide, minus)",
-        "m = Greater(y, half) n = Not(m)",
-        "n = LessOrEqual(y, half)",
-    ),
-}
 # Another rule: nodes of the reference, what is replaced in them, and by what.
 _WRONG: Mapping[str, tuple[str, str, str]] = {
     "floor-for-round": ("z = Round(y)", "Round", "Floor"),
-    "floor-for-integers": ("z = Cast<to = 7>(y)", "z = Cast<to = 7>(y)", "f = Floor(y) z = Cast<to = 7>(f)"),
     "less-for-greater": ("m = Greater(y, half) z = Where(m, y, minus)", "Greater", "Less"),
-    "all-are-largest": (
-        "t = ReduceMax<axes = [2]>(y) m = Equal(y, t) z = Where(m, y, minus)",
-        "Equal(y, t)",
-        "LessOrEqual(y, t)",
-    ),
-    "largest-of-another-axis": ("t = ReduceMax<axes = [2]>(y) z = Equal(y, t)", "[2]", "[1]"),
-    "hardmax-of-another-axis": ("z = Hardmax<axis = 2>(y)", "axis = 2", "axis = 1"),
     "softmax-of-another-axis": (
         "s = Softmax<axis = 2>(y) z = ArgMax<axis = 2>(s)",
         "Softmax<axis = 2>",
@@ -101,7 +73,6 @@ _AMONG_EQUALS: Mapping[str, tuple[str, str, str]] = {
 _OF_NOISE = {
     "greater": "t = ReduceMean<axes = [2]>(y) z = Greater(y, t)",
     "argmax": "z = ArgMax<axis = 2>(y)",
-    "argmin-on": "i = ArgMin<axis = 2, keepdims = 0>(y) z = Gather(table, i)",
 }
 
 
@@ -114,12 +85,10 @@ def pairs() -> Iterator[Pair]:
             yield _pair(
                 f"{name}-{what}", beside(thresholds, (SAMPLES, 5, 7), margin, 230 + seed), text, expected, codes
             )
-    for seed, (name, (text, old, new)) in enumerate(_RENAMED.items()):
-        for margin, what, expected, codes in BOTH:
-            both = tied((SAMPLES, 6, 8), 2, margin, 420 + seed)
-            if name != "squeezed":
-                both = beside(np.float32([-1.5, 0.5, 1.5]), (SAMPLES, 6, 8), margin, 420 + seed)
-            yield _pair(f"renamed-{name}-{what}", both, text, expected, codes, text.replace(old, new, 1))
+    for margin, what, expected, codes in BOTH:  # merged with an Identity, under its name
+        both = beside(np.float32([-1.5, 0.5, 1.5]), (SAMPLES, 6, 8), margin, 420)
+        text = "h = Round(y) i = Identity(h) z = Mul(i, wide)"
+        yield _pair(f"renamed-{what}", both, text, expected, codes, "i = Round(y) z = Mul(i, wide)")
     rng = np.random.default_rng(280)
     y, whole = np.float32(rng.uniform(-3, 3, (SAMPLES, 6, 8))), np.float32(rng.integers(0, 3, (SAMPLES, 6, 8)))
     for table, values in ((_WRONG, y), (_AMONG_EQUALS, whole)):
@@ -204,7 +173,6 @@ def _computed() -> Iterator[Pair]:
     pessimistic = {"options": VerifyConfig(evaluation=Evaluation.emulated_fp16_pessimistic)}
     texts = {
         "greater": ("z = Greater(f, q)", "bool", {}),
-        "round": ("r = Round(f) c = Cast<to = 7>(r) z = Mul(c, c)", "int64", {}),
         "top-k": ("v, i = TopK<axis = 2>(f, k) l = Slice(v, b, e, b) z = GreaterOrEqual(f, l)", "bool", {}),
         "pessimistic": ("m = Greater(f, q) z = Where(m, f, nine)", "float", pessimistic),
     }
@@ -242,7 +210,7 @@ def _classes() -> Iterator[Pair]:
     from truehalf.config.verification import GatesConfig, VerifyConfig
 
     options = {"options": VerifyConfig(gates=GatesConfig(tensor_rms_max=0.2))}
-    for seed, (name, classes, offset) in enumerate((("few", 3, 0.0), ("many", 500, 0.0), ("offset", 12, -40.0))):
+    for seed, (name, classes, offset) in enumerate((("few", 3, 0.0), ("offset", 12, -40.0))):
         for margin, what, expected, codes in BOTH:
             both = tied((SAMPLES, classes), 1, margin, seed, offset)
             yield _of_classes(f"{name}-{what}", both, expected, codes, options)
@@ -260,14 +228,12 @@ def _of_classes(name: str, both: tuple[Array, Array], expected: str, codes: tupl
 
 def _softmax_detectors() -> Iterator[Pair]:
     """Queries of which the best class leads by a margin of the spread, at a third of them."""
-    for no_object in (False, True):
-        logits = {"name": "logits", "kind": "logits", "activation": "softmax", "no_object": no_object}
-        boxes = {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False}
-        spec = {"inputs": [{"name": "x", "shape": ["N", 1]}], "outputs": [logits, boxes]}
-        for what, margin, expected, codes in (("near-ties", NEAR, PASSED, TIES), ("clear", 0.08, FAILED, ())):
-            models = _queries(margin)
-            name = f"softmax-{'no-object-' if no_object else ''}{what}"
-            yield Pair(name, *models, {"x": numbers(SAMPLES)}, expected, spec, codes=codes)
+    logits = {"name": "logits", "kind": "logits", "activation": "softmax", "no_object": True}
+    boxes = {"name": "boxes", "kind": "boxes", "format": "xyxy", "normalized": False}
+    spec = {"inputs": [{"name": "x", "shape": ["N", 1]}], "outputs": [logits, boxes]}
+    for what, margin, expected, codes in (("near-ties", NEAR, PASSED, TIES), ("clear", 0.08, FAILED, ())):
+        models = _queries(margin)
+        yield Pair(f"softmax-no-object-{what}", *models, {"x": numbers(SAMPLES)}, expected, spec, codes=codes)
 
 
 def _queries(margin: float) -> list[onnx.ModelProto]:

@@ -94,10 +94,6 @@ def capped(s: Scene, rng: np.random.Generator) -> Scene:
     return replace(s, scores=np.minimum(s.scores, np.float32(0.73)))
 
 
-def scaled(s: Scene, rng: np.random.Generator) -> Scene:
-    return replace(s, scores=s.scores * np.float32(rng.uniform(0.7, 0.94)))
-
-
 def sharpened(s: Scene, rng: np.random.Generator) -> Scene:
     """Nearer to 1 above the threshold; all remain in order."""
     return replace(s, scores=np.where(s.scores >= 0.5, np.float32(1) - (1 - s.scores) / 4, s.scores))
@@ -107,13 +103,6 @@ def exchanged(s: Scene, rng: np.random.Generator) -> Scene:
     """The confident scores in reverse: the same curve of scores, of other detections."""
     scores = s.scores.copy()
     scores[:, :CONFIDENT] = scores[:, :CONFIDENT][:, ::-1]
-    return replace(s, scores=scores)
-
-
-def exchanged_low(s: Scene, rng: np.random.Generator) -> Scene:
-    """The scores between 0.12 and 0.48 in reverse."""
-    scores, low = s.scores.copy(), slice(CONFIDENT, CONFIDENT + MIDDLE)
-    scores[:, low] = scores[:, low][:, ::-1]
     return replace(s, scores=scores)
 
 
@@ -142,11 +131,6 @@ def haunted_by_another_class(s: Scene, rng: np.random.Generator) -> Scene:
     return replace(haunted(s, rng), labels=labels)
 
 
-def raised(s: Scene, rng: np.random.Generator) -> Scene:
-    """What scores 0.12 to 0.48 scores 0.45."""
-    return replace(s, scores=np.where((s.scores > 0.1) & (s.scores < 0.45), np.float32(0.45), s.scores))
-
-
 def relabelled(s: Scene, rng: np.random.Generator) -> Scene:
     """Classes of low scores."""
     return replace(s, labels=np.where((s.scores < 0.5) & (s.scores > 0.1), (s.labels + 1) % USED, s.labels))
@@ -167,18 +151,6 @@ def moved_little(s: Scene, rng: np.random.Generator) -> Scene:
 def swapped(s: Scene, rng: np.random.Generator) -> Scene:
     """Two classes."""
     return replace(s, labels=np.where(s.labels == 0, 1, np.where(s.labels == 1, 0, s.labels)))
-
-
-def any_of_them(s: Scene, rng: np.random.Generator) -> Scene:
-    """One of a few faults, on some of the pictures, and rounding."""
-    faults = (lowered, capped, scaled, emptied, haunted, haunted_by_another_class, raised, relabelled, moved_low)
-    fault = faults[int(rng.integers(len(faults)))](s, rng)
-    hit = rng.permutation(len(s.scores)) < len(s.scores) * 0.6
-    parts = [
-        np.where(hit.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-        for old, new in ((s.scores, fault.scores), (s.labels, fault.labels), (s.boxes, fault.boxes))
-    ]
-    return rounded(Scene(*parts), rng)
 
 
 # --- the two kinds of detectors ---------------------------------------------------------------------------------------
@@ -229,21 +201,17 @@ BAD: tuple[Change, ...] = (
     *(
         lowered,
         capped,
-        scaled,
         sharpened,
         exchanged,
-        exchanged_low,
         emptied,
         without_tail,
         haunted,
         haunted_by_another_class,
     ),
-    *(raised, relabelled, moved_low, swapped),
+    *(relabelled, moved_low, swapped),
 )
-SEEDS = range(2, 3)
 _OF_PLACES = (
     exchanged,
-    exchanged_low,
     without_tail,
     swapped,
     haunted_by_another_class,
@@ -264,9 +232,6 @@ def pairs() -> Iterator[Pair]:
     for change in (*GOOD, *BAD):
         name = change.__name__.replace("_", "-")
         yield from planted(name, change, PASSED if change in GOOD else FAILED, scene())
-    for seed in SEEDS:
-        yield from planted(f"noise-{seed}", noisy, PASSED, scene(seed, pictures=1 + 3 * seed), seed)
-        yield from planted(f"fault-{seed}", any_of_them, FAILED, scene(seed), seed)
     yield from good_ones()
     yield from last_places()
     yield from other_activations()
@@ -294,7 +259,6 @@ def last_places() -> Iterator[Pair]:
     for name, last, expected in (
         ("tied", 0.002, PASSED),
         ("empty", 0.0, PASSED),
-        ("empty-below-0", -1.0, PASSED),
         ("far-apart", None, PASSED),
     ):
         tail = start.scores < 0.1
@@ -313,7 +277,7 @@ def last_places() -> Iterator[Pair]:
 
 def other_activations() -> Iterator[Pair]:
     start, rng = scene(), np.random.default_rng(2)
-    changes: tuple[tuple[Change, str], ...] = ((rounded, PASSED), (capped, FAILED), (haunted, FAILED))
+    changes: tuple[tuple[Change, str], ...] = ((rounded, PASSED), (capped, FAILED))
     for activation in ("softmax", "identity"):
         for change, expected in changes:
             arrays = [as_queries(each, activation) for each in (start, change(start, rng))]
@@ -329,7 +293,7 @@ def other_values() -> Iterator[Pair]:
 
 def other_counts() -> Iterator[Pair]:
     whole = as_top_k(scene())
-    for name, count in (("fewer", 12), ("one-fewer", ROWS - 1)):
+    for name, count in (("fewer", 12),):
         yield pair(f"top-k-{name}", [whole, {key: value[:, :count] for key, value in whole.items()}], FAILED)
     yield pair("top-k-more", [{key: value[:, :-1] for key, value in whole.items()}, whole], FAILED)
     wide = moved_little(scene(), np.random.default_rng(0))

@@ -22,21 +22,16 @@ _TEXTS = {
     "put-out": f"{_KEPT} z = Identity(s)",
     "scores": f"{_KEPT} z = GatherND(y, s)",
     "boxes": f"{_KEPT} {_AT} z = GatherND(b, at)",
-    "by-centre": f"{_KEPT.replace('Suppression(b', 'Suppression<center_point_box = 1>(c')} {_AT} z = GatherND(b, at)",
 }
 _WRONG = {
     "nothing-suppressed": ("room, half, level", "room, whole, level"),
     "all-suppressed": ("room, half, level", "room, none, level"),
-    "few": ("room, half, level", "few, half, level"),
-    "low-ones": ("room, half, level", "room, half, none"),
     "of-other-boxes": ("(b, y", "(c, y"),
     "last-left-out": ("s = NonMaxSuppression", "s0 = NonMaxSuppression"),
-    "backwards": ("s = NonMaxSuppression", "s0 = NonMaxSuppression"),
     "twice": ("s = NonMaxSuppression", "s0 = NonMaxSuppression"),
 }
 _AFTER = {
     "last-left-out": " s = Slice(s0, zero, last)",
-    "backwards": " s = Slice(s0, last, least, zero, last)",
     "twice": " s = Concat<axis = 0>(s0, s0)",
 }
 
@@ -117,7 +112,7 @@ def _model(scores: Array, boxes: Array, text: str) -> onnx.ModelProto:
     centred = np.concatenate([(low + high) / 2, high - low], axis=2)
     model = replayed({"y": np.float32(scores), "b": np.float32(boxes), "c": np.float32(centred)})
     model.graph.node.extend(onnx.parser.parse_graph(f"g (float[N] y) => (float[N] z) {{ {text} }}").node)
-    whole = {"room": 20, "few": 2, "zero": [0], "one": [1], "two": [2], "three": [3], "last": [-1], "least": [-999999]}
+    whole = {"room": 20, "zero": [0], "one": [1], "two": [2], "three": [3], "last": [-1]}
     arrays = {name: np.array(value, np.int64) for name, value in whole.items()}
     arrays |= {name: np.float32([each]) for name, each in (("half", 0.5), ("whole", 1), ("none", 0), ("level", 0.3))}
     model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())

@@ -54,7 +54,7 @@ def _beside(r: Array, large: Array, change: Callable[[Array], Array]) -> Array:
 
 def _channels() -> Iterator[Pair]:
     """One channel near 500, the others of an ordinary scale, on each axis."""
-    for axis, shape in ((1, (SAMPLES, 64, 6, 6)), (3, (SAMPLES, 6, 6, 32)), (0, (24, 8, 5))):
+    for axis, shape in ((1, (SAMPLES, 64, 6, 6)), (3, (SAMPLES, 6, 6, 32))):
         r = _rng(axis).normal(0, 1.2, shape)
         large = np.zeros(shape, bool)
         large[(slice(None),) * axis + (3,)] = True
@@ -84,15 +84,14 @@ def _channel_of_each_sample() -> tuple[Array, Array]:
 
 
 def _masks() -> Iterator[Pair]:
-    for fill in (-1e4, -1e9):
-        r = _rng(7).normal(0, 1, (SAMPLES, 12, 16))
-        masked = np.zeros(r.shape, bool)
-        for sample in range(SAMPLES):
-            masked[sample, 12 - sample :] = True  # the last rows of each sample, as many as it is short of
-        masked[0, 11] = True
-        r = np.where(masked, fill, r)
-        yield _pair(f"rows-masked-at-{fill:g}-others-negated", r, np.where(masked, r, -r), FAILED)
-        yield _pair(f"rows-masked-at-{fill:g}-others-rounded", r, np.where(masked, r, _half(r)), "passed")
+    r = _rng(7).normal(0, 1, (SAMPLES, 12, 16))
+    masked = np.zeros(r.shape, bool)
+    for sample in range(SAMPLES):
+        masked[sample, 12 - sample :] = True  # the last rows of each sample, as many as it is short of
+    masked[0, 11] = True
+    r = np.where(masked, -1e9, r)
+    yield _pair("rows-masked-others-negated", r, np.where(masked, r, -r), FAILED)
+    yield _pair("rows-masked-others-rounded", r, np.where(masked, r, _half(r)), "passed")
     r = _rng(8).normal(0, 3, (SAMPLES, 4, 10, 10))
     causal = np.broadcast_to(np.triu(np.ones((10, 10), bool), 1), r.shape)
     for name, fill in (("infinite", -np.inf), ("finite", -1e4)):
@@ -105,13 +104,13 @@ def _masks() -> Iterator[Pair]:
 
 
 def _vectors() -> Iterator[Pair]:
-    for name, shape in (("1000", (SAMPLES, 1000)), ("3x7", (SAMPLES, 3, 7))):
-        r = _rng(9).uniform(0.3, 0.9, shape) * _rng(10).choice([-1, 1], shape)
-        large = np.zeros(shape, bool)
-        large.reshape(SAMPLES, -1)[np.arange(SAMPLES), _rng(11).permutation(9)[:SAMPLES]] = True
-        r = np.where(large, 100 + r, r)
-        yield _pair(f"vector-of-{name}-zeroed", r, _beside(r, large, np.zeros_like), FAILED)
-        yield _pair(f"vector-of-{name}-rounded", r, _half(r), "passed")
+    shape = (SAMPLES, 3, 7)
+    r = _rng(9).uniform(0.3, 0.9, shape) * _rng(10).choice([-1, 1], shape)
+    large = np.zeros(shape, bool)
+    large.reshape(SAMPLES, -1)[np.arange(SAMPLES), _rng(11).permutation(9)[:SAMPLES]] = True
+    r = np.where(large, 100 + r, r)
+    yield _pair("vector-zeroed", r, _beside(r, large, np.zeros_like), FAILED)
+    yield _pair("vector-rounded", r, _half(r), "passed")
     sparse = np.where(
         _rng(12).uniform(0, 1, (SAMPLES, 8, 20, 20)) < 0.02, _rng(13).uniform(1, 3, (SAMPLES, 8, 20, 20)), 0
     )
@@ -130,9 +129,6 @@ def _massive() -> Iterator[Pair]:
     wrong = _half(tokens)
     wrong[..., others] *= 0.85
     yield _pair("massive-activations-others-smaller", tokens, wrong, FAILED)
-    one = _half(tokens)
-    one[..., 3] = one[..., 4]
-    yield _pair("massive-activations-one-copied", tokens, one, FAILED)
     yield _pair("massive-activations-rounded", tokens, _half(tokens), "passed")
 
 
@@ -181,17 +177,14 @@ def _ignoring() -> Iterator[Pair]:
     still = np.repeat(r[:1], SAMPLES, axis=0)
     yield _pair("ignores-its-input", r, still, "failed", IGNORED)
     yield _pair("both-ignore-their-input", still, still, "not verified", IGNORED)
-    yield _pair("both-zero", 0 * still, 0 * still, "not verified", IGNORED)
     yield _pair("the-reference-ignores-its-input", still, still + 0.02 * _rng(16).normal(0, 1, r.shape), "not verified")
     yield _of({"y": r, "z": r}, {"y": _half(r), "z": still}, "one-of-two-ignores-its-input", "failed", IGNORED)
     yield _of({"y": r, "z": still}, {"y": r, "z": still}, "one-of-two-is-constant", "not verified", IGNORED)
     yield _pair("moves-by-less-than-a-step", 2000 + r * 1e-2, np.full_like(r, 2000.2), "not verified", IGNORED)
-    for share in (0.2, 1e-4):
-        moving = r[:1] + share * (r - r[:1])
-        yield _pair(f"moves-by-{share:g}-of-it", r, moving, "failed", IGNORED)
+    yield _pair("moves-by-a-fifth-of-it", r, r[:1] + 0.2 * (r - r[:1]), "failed", IGNORED)
     for name, samples in (("one-sample", numbers(1)), ("samples-alike", np.ones((4, 1), np.float32))):
         yield _pair(name, r, _half(r), "passed", ALIKE, inputs={"x": samples})
-        yield _pair(f"{name}-wrong", r, 1.2 * r, "failed", inputs={"x": samples})
+    yield _pair("one-sample-wrong", r, 1.2 * r, "failed", inputs={"x": numbers(1)})
 
 
 # --- references of next to nothing ------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def test_a_detectors_lines(tmp_path: Path) -> None:
     planted[1, 0, [0, 3]] = [9, -9]
     files = write(tmp_path / "fp32.onnx"), write(tmp_path / "other.onnx", l=planted)
     report = compare(*files, feeds(), spec=SPEC, locate=False)
-    report = replace(report, place=Place("", "", "", [Said("'/head/Add'"), *[Said("another")] * 5]))
+    report = replace(report, place=Place("", "", [], "", [Said("'/head/Add'"), *[Said("another")] * 5]))
     lines = comparison_lines(report, Screen())
     expect(lines[0], None, 3, "CPUExecutionProvider")
     (detections,) = [line for line in lines if line.startswith("detections")]

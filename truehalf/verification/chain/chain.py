@@ -29,9 +29,12 @@ from truehalf.data.samples import stacked
 from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.ir.outline import outline
 from truehalf.report.drawings import NodeRow
 from truehalf.verification.chain.caveats import of_files
+from truehalf.verification.chain.failing import failing_of
 from truehalf.verification.chain.held_against import SUBSET, HeldAgainst
+from truehalf.verification.chain.pictures import draw
 from truehalf.verification.chain.plot_data import write_data
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import (
@@ -40,6 +43,7 @@ from truehalf.verification.chain.stage_results import (
     headline,
     precision_drop,
 )
+from truehalf.verification.chain.suggested_pins import SuggestedPins, suggested_pins
 from truehalf.verification.delivered import judge_file
 from truehalf.verification.findings import (
     FAILED,
@@ -50,14 +54,11 @@ from truehalf.verification.findings import (
     verdict_of,
 )
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.failing import failing_of
-from truehalf.verification.localize.locate import Place, error_profile
-from truehalf.verification.localize.outline import outline
-from truehalf.verification.localize.pictures import draw
+from truehalf.verification.localize.locate import Place
+from truehalf.verification.localize.node_errors import error_profile
 from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
 from truehalf.verification.open_file import FP32_CPU, is_pessimistic
-from truehalf.verification.pinning.as_argument import node_argument
-from truehalf.verification.pinning.pins import SuggestedPins, suggested_pins
+from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.stage_facts import Batches, StageFacts
@@ -257,7 +258,9 @@ def profile_of(
     files = BothFiles(fp32.model, file.model, pessimistic=pessimistic)
     rows = error_profile(files, feeds)
     for rank, row in enumerate(worst_nodes(rows), start=1):
-        row |= {"rank": rank, "selector": node_argument(row["node"], pinned)}
+        unnamed = " -> " in row["node"]
+        selector = "" if unnamed else pins_argument("node_block_list", [entry_of(row["node"])], pinned)
+        row |= {"rank": rank, "selector": selector}
     return rows
 
 

@@ -38,10 +38,11 @@ from truehalf.verification.delivered import CHECK
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate
+from truehalf.verification.localize.node_errors import local_errors
 from truehalf.verification.metrics.query_rows import rows_in_any_order
 from truehalf.verification.open_file import OpenFile, Remembered, evaluation_of, open_runner
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.pinning.search import all_errors, search_pins
+from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
 
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
@@ -170,7 +171,7 @@ def _with_pins(found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, c
         save_model(fp32, slimmed)
         reference = _remembered(ModelFile(slimmed))
         files, queries = BothFiles(conversion.named(slimmed), load_model(out)), rows_in_any_order(fp32)
-        errors = all_errors(files, sample.feeds)
+        errors = local_errors(files, sample.feeds, keep=len(files.pairs))
         found = replace(found, first_bad_node=first_bad_node(locate(files, sample.feeds, queries, errors)))
         least = _LEFT * _arithmetic(conversion.convert(slimmed, pinned, ()))
 

@@ -113,8 +113,7 @@ def judge_reactions(seen: Measured) -> list[Finding]:
     taking = detecting(seen.spec)
     alike = set.intersection(*({*comparable(run.reference, run.candidate)} for run in seen.runs))
     names = [name for name in seen.errors if name in alike or (seen.decodable and name in taking)]
-    failed = {name for name, errors in seen.errors.items() if errors.passed is False}
-    found = reactions(observed(seen.runs, names, taking, seen.untrained is not None, failed))
+    found = reactions(observed(seen.runs, names, taking, seen.untrained is not None))
     if len(names) < len(seen.errors) and all(each.state == VERIFIED for each in found):
         return [Finding("reaction", NOT_VERIFIED, UNLIKE, decides=False)]
     return found

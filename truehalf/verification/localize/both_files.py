@@ -16,10 +16,12 @@ from truehalf.emulation.pessimistic import split_sums
 from truehalf.ir.facts import name_of, reached, values_read
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has, row_of
-from truehalf.ir.selectors import scope_of
 from truehalf.verification.graft import as_held
 from truehalf.verification.localize.align import align, source_node
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
+
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
+_COUNTS = {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class BothFiles:
 
     Attributes:
         reference, candidate: typed copies of the models.
-        aligned: candidate tensor by reference tensor.
-        values: of the candidate's main graph, by name.
+        values: tensors of the candidate's main graph, by name.
+        pairs: tensors of numbers that both files compute, in the order of the reference.
         pessimistic: whether the sums inside FP16 nodes are rounded, too.
     """
 
@@ -62,62 +64,46 @@ class BothFiles:
         self.reference, self.candidate = reference.clone(), candidate.clone()
         for model in (self.reference, self.candidate):
             InferTypes(missing=True)(model)
-        self.aligned = align(self.reference, self.candidate)
-        self.values = main_values(self.candidate)
-        self._in_reference = {mine: ours for ours, mine in self.aligned.items()}
-        self._reference_values = main_values(self.reference)
+        self.values, originals = main_values(self.candidate), main_values(self.reference)
+        aligned = align(self.reference, self.candidate)
+        self._originals = {mine: originals[ours] for ours, mine in aligned.items() if ours in originals}
+        self.pairs = [
+            Pair(str(original.name), mine)
+            for mine, original in self._originals.items()
+            if self.values[mine].producer() is not None and _comparable(original, self.values[mine])
+        ]
+        self._pairs = {pair.candidate: pair for pair in self.pairs}
         self.pessimistic, self._pinned = pessimistic, pinned
         self._decisions = {row["node"]: row for row in decisions or ()}
-
-    @cached_property
-    def pairs(self) -> list[Pair]:
-        """Tensors of numbers that both files compute, in the order of the reference."""
-        found = []
-        for ours, mine in self.aligned.items():
-            value, other = self._reference_values.get(ours), self.values.get(mine)
-            if value is None or other is None or other.producer() is None or not _comparable(value, other):
-                continue
-            found.append(Pair(ours, mine))
-        return found
-
-    @cached_property
-    def _pair_by_tensor(self) -> dict[str, Pair]:
-        return {pair.candidate: pair for pair in self.pairs}
 
     @cached_property
     def emulated(self) -> ir.Model:
         """The candidate in emulation, whose tensors have its names (truehalf.emulation.emulate)."""
         return emulate(split_sums(self.candidate) if self.pessimistic else self.candidate)
 
-    def as_held(self, tensor: str, array: np.ndarray) -> np.ndarray:
-        """An array as a tensor of the candidate holds it; float16 numbers as float32."""
-        held = as_held(array, self.values[tensor].dtype)
+    def as_held(self, pair: Pair, array: np.ndarray) -> np.ndarray:
+        """The reference's tensor as the candidate holds it; float16 numbers as float32."""
+        held = as_held(array, self.values[pair.candidate].dtype)
         return held.astype(np.float32) if held.dtype == np.float16 else held
 
-    def pair_of(self, tensor: str) -> Pair:
-        """The pair of a tensor of the candidate."""
-        return self._pair_by_tensor[tensor]
+    def narrow(self, pair: Pair, computed: np.ndarray) -> np.ndarray:
+        """What the emulated candidate computes of a tensor, float16 where that is its type."""
+        return computed.astype(np.float16) if self.values[pair.candidate].dtype == ir.DataType.FLOAT16 else computed
 
-    def read_by(self, pair: Pair) -> set[str]:
-        """The candidate's tensors, of other pairs, that it computes this one from."""
-        names = (str(value.name) for value in self._computing(pair))
-        return {name for name in names if name in self._pair_by_tensor and name != pair.candidate}
+    def is_discrete(self, pair: Pair) -> bool:
+        """Whether a tensor holds integers or booleans."""
+        return self.values[pair.candidate].dtype in _COUNTS
 
-    def inner(self, pair: Pair) -> list[str]:
-        """Float tensors that the candidate computes on the way from these to this one, with it, in graph order."""
-        found = [value for value in self._computing(pair) if value.dtype in _FLOATS and value.producer() is not None]
-        known = {str(value.name) for value in found} - (self._pair_by_tensor.keys() - {pair.candidate})
-        return [name for name in self.values if name in known]
-
-    def _computing(self, pair: Pair) -> list[ir.Value]:
-        """The candidate's tensors on the way to one, back to those of other pairs."""
+    def operands(self, pair: Pair) -> list[Pair]:
+        """Other pairs that the candidate computes this one from."""
 
         def read(value: ir.Value) -> list[ir.Value]:
             node = value.producer()
             is_start = str(value.name) == pair.candidate
-            return [] if node is None or (not is_start and value.name in self._pair_by_tensor) else values_read(node)
+            return [] if node is None or (not is_start and value.name in self._pairs) else values_read(node)
 
-        return list(reached([self.values[pair.candidate]], read))
+        names = sorted({str(value.name) for value in reached([self.values[pair.candidate]], read)} - {pair.candidate})
+        return [self._pairs[name] for name in names if name in self._pairs]
 
     def blamed(self, tensor: str) -> ir.Node | None:
         """The node that causes a tensor's error: what writes it, without Casts; for a Cast to float16 of an FP32
@@ -125,40 +111,33 @@ class BothFiles:
         """
         value = self.values[tensor]
         node = value.producer()
-        if node is not None and not has(node, Trait.SAME) and node.op_type != "Constant":
-            return node
-        if node is not None and node.op_type != "Constant" and value.dtype != ir.DataType.FLOAT16:
+        is_cast_to_half = has(node, Trait.SAME) and value.dtype == ir.DataType.FLOAT16
+        if node is not None and node.op_type != "Constant" and not is_cast_to_half:
             return source_node(value)
         waiting = [value]
-        for value in waiting:
-            for reader in value.consumers():
-                if reader.op_type not in ("Cast", "Identity"):
+        for each in waiting:
+            for reader in each.consumers():
+                if not has(reader, Trait.SAME):
                     return reader
                 waiting += reader.outputs
         return source_node(value)
 
-    def original(self, node: ir.Node) -> ir.Node | None:
-        """The node of the reference that writes what this one writes."""
+    def original(self, node: ir.Node) -> ir.Node:
+        """The node of the reference that writes what this one or its reader writes; else the node itself."""
         for output in node.outputs:
-            names = [str(output.name), *(str(out.name) for each in output.consumers() for out in each.outputs)]
-            for name in names:
-                value = self._reference_values.get(self._in_reference.get(name, ""))
-                if value is not None and value.producer() is not None:
-                    return source_node(value)
-        return None
-
-    def scope(self, node: ir.Node) -> str:
-        """The module that it was exported from."""
-        return scope_of(self.original(node) or node)
+            for written in (output, *(out for reader in output.consumers() for out in reader.outputs)):
+                original = self._originals.get(str(written.name))
+                if original is not None and (source := source_node(original)) is not None:
+                    return source
+        return node
 
     def decision(self, node: ir.Node) -> Decision | None:
         """Its row of decisions.json, where there is one."""
-        original = self.original(node)
-        return self._decisions.get(name_of(original or node)) or self._decisions.get(node.name or "")
+        return self._decisions.get(name_of(self.original(node))) or self._decisions.get(node.name or "")
 
     def selector(self, node: ir.Node) -> str:
         """What keeps it FP32, beside the entries in force, quoted for the command line."""
-        return self.selector_of([entry_of(name_of(each)) for each in with_makers(self.original(node) or node)])
+        return self.selector_of([entry_of(name_of(each)) for each in with_makers(self.original(node))])
 
     def selector_of(self, entries: Sequence[str]) -> str:
         """Entries of node_block_list beside those in force, quoted for the command line."""
@@ -166,7 +145,9 @@ class BothFiles:
 
 
 def with_makers(node: ir.Node) -> list[ir.Node]:
-    """A node; with one that chooses by its values also what computes them."""
+    """A node; with one that chooses by its values also what computes them: of a tensor that float16 holds a TopK or
+    ArgMax chooses as before.
+    """
     found = [node]
     chooses = has(node, Trait.STEPS) and row_of(node).choice is not None
     value = node.inputs[0] if chooses else None
@@ -174,10 +155,6 @@ def with_makers(node: ir.Node) -> list[ir.Node]:
         found.append(maker)
         value = maker.inputs[0] if has(maker, Trait.EXACT) and maker.inputs else None
     return found
-
-
-_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
-_COUNTS = {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
 
 
 def _comparable(ours: ir.Value, mine: ir.Value) -> bool:

@@ -2,13 +2,15 @@
 
 A local error by itself would put a dead signal that rounds to nothing before a wrong weight: what nothing reads at that
 scale has no effect. A network may hold hundreds of such signals, so many nodes are asked in parts, and the part with
-the largest effect is parted again.
+the largest effect is parted again. Nodes that make NaN or Inf are asked for one by one: in a part, what is given behind
+such a node would hide it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,13 +52,13 @@ def effects_of(
     Args:
         queries: outputs whose rows may come in any order.
         nodes: the tensors that each node computes otherwise, in the order of the graph.
-        single: how many single nodes, those with the largest effects, are asked for.
+        single: how many single nodes, those with the largest effects, are asked for, beside those of NaN and Inf.
         runs: of the reference, at most.
 
     Raises:
         StageError: when a run fails.
     """
-    reference = _Reference(files, batches, queries, [error for errors in nodes for error in errors])
+    outputs = _Outputs(files, batches, queries)
     waiting: list[tuple[float, int, list[int]]] = []
     found: list[Effect] = []
     asked = 0
@@ -64,18 +66,19 @@ def effects_of(
     def ask(part: list[int]) -> None:
         nonlocal asked
         asked += 1
-        error = reference.moved([each for i in part for each in nodes[i]])
+        error = outputs.moved([each for i in part for each in nodes[i]])
         heapq.heappush(waiting, (-error, part[0], part))
 
-    if nodes:
-        size = 1 if len(nodes) <= _ONE_BY_ONE else -(-len(nodes) // _PARTS)
-        for start in range(0, len(nodes), size):
-            ask(list(range(start, min(start + size, len(nodes)))))
+    broken = [i for i, errors in enumerate(nodes) if any(math.isinf(error.relative) for error in errors)][:_ONE_BY_ONE]
+    others = [i for i in range(len(nodes)) if i not in broken]
+    size = 1 if len(others) <= _ONE_BY_ONE else -(-len(others) // _PARTS)
+    for part in [*([i] for i in broken), *(others[start : start + size] for start in range(0, len(others), size))]:
+        ask(part)
     while waiting:
         error, _, part = heapq.heappop(waiting)
         if len(part) == 1 or single <= 0 or asked >= runs:
             found.append(Effect(part, -error))
-            single -= len(part) == 1
+            single -= len(part) == 1 and part[0] not in broken
         else:
             middle = len(part) // 2
             ask(part[:middle])
@@ -83,16 +86,12 @@ def effects_of(
     return found
 
 
-class _Reference:
-    """The reference in one session that may be given the candidate's tensors."""
+class _Outputs:
+    """Outputs of the reference, and how they move where it is given the candidate's tensors."""
 
-    def __init__(
-        self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], errors: Iterable[LocalError]
-    ) -> None:
+    def __init__(self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str]) -> None:
         self._model, self._batches, self._queries = files.reference, batches, queries
-        self._outputs = [str(value.name) for value in files.reference.graph.outputs]
-        self._optional = {error.pair.reference for error in errors if error.same_shape}
-        self._graft = Graft(files.reference, self._outputs, optional=self._optional)
+        self._names = [str(value.name) for value in files.reference.graph.outputs]
         self._exact: dict[int, dict[str, np.ndarray]] = {}
 
     def moved(self, errors: Sequence[LocalError]) -> float:
@@ -101,19 +100,12 @@ class _Reference:
         for batch in dict.fromkeys(error.batch for error in errors):
             given = {e.pair.reference: e.computed for e in errors if e.batch == batch and e.computed is not None}
             if batch not in self._exact:
-                self._exact[batch] = self._graft.run(self._batches[batch])
-            # An output that is given itself is shown as it is computed.
-            made = {**self._run(batch, given), **{name: given[name] for name in self._outputs if name in given}}
-            exact, made = (_as_numbers(outputs) for outputs in (self._exact[batch], made))
-            worst = max(worst, outputs_apart(exact, made, self._queries))
+                self._exact[batch] = self._outputs(batch, {})
+            worst = max(worst, outputs_apart(self._exact[batch], self._outputs(batch, given), self._queries))
         return worst
 
-    def _run(self, batch: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if self._optional.issuperset(given):
-            return self._graft.run(self._batches[batch], given)
-        return Graft(self._model, self._outputs, given).run(self._batches[batch], given)
-
-
-def _as_numbers(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Outputs with integers and booleans as floats, so that they count."""
-    return {name: array.astype(np.float64) if array.dtype.kind in "iub" else array for name, array in outputs.items()}
+    def _outputs(self, batch: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs with some tensors given; integers and booleans as floats, so that they count."""
+        made = Graft(self._model, self._names, given).run({**self._batches[batch], **given})
+        made |= {name: given[name] for name in self._names if name in given}
+        return {name: array.astype(np.float64) if array.dtype.kind in "iub" else array for name, array in made.items()}

@@ -1,35 +1,44 @@
 """Errors of a candidate's tensors against those of the reference, by grafts (truehalf.verification.graft).
 
     local error   the candidate reads the reference's tensors everywhere: the error that a node makes by itself
-    run error     the candidate's own run: what a node makes and what it inherits
+    run error     the candidate's own run: what a node makes and what it inherits; behind a TopK of the queries that the
+                  reference chooses
 
 With d = x - t over the elements of a tensor t of the reference:
 
     relative error = max(rms(d) / rms(t), max|d| / max|t|)      1 where t is 0 all over and d is not
 
 Elements of t beyond 1e30, or not finite, are masks and do not count. Integers and booleans count as numbers. Where x is
-not finite, the error is Inf; where it has another number of elements, 1. Tensors are compared in chunks of _CHUNK
-bytes, which bounds the memory.
+not finite, the error is Inf; where it has another number of elements, 1. Of integers and booleans t is what the
+reference decides of its own tensors as the candidate holds them: another side of a threshold, because its operand was
+rounded, is a near tie and no error. Tensors are compared in chunks of _CHUNK bytes, which bounds the memory.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op
+from truehalf.ir.facts import is_op, label_of
 from truehalf.ir.normalize import concrete_shapes, elements
 from truehalf.verification.graft import Graft
+from truehalf.verification.localize.align import source_node
 from truehalf.verification.localize.both_files import BothFiles, Pair
+
+if TYPE_CHECKING:
+    from truehalf.report.drawings import NodeRow
 
 WRONG = 0.05  # relative error that rounding does not explain
 _MOST_KEPT = 200
 _CHUNK = 1 << 28  # bytes of float32, of the reference
 _MASK = 1e30
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -39,27 +48,20 @@ class LocalError:
 
     Attributes:
         pair: names of the tensor in both files.
+        batch: number of the batch.
         relative: see above.
         absmax: largest |t| of the reference, masks left out.
         nan, inf: numbers of elements that the candidate makes of finite ones.
-        origin: the candidate's tensor that is not finite first on the way to this one; its own name where it is finite.
-        is_choice: the tensor holds integers or booleans, and the reference makes the same error where what it reads is
-            rounded to float16: a near tie.
-        batch: number of the batch.
-        same_shape: the candidate computes a tensor of the reference's shape.
         computed: what the candidate computes; None where the error is among the small ones.
     """
 
     pair: Pair
+    batch: int
     relative: float
     absmax: float
-    nan: int
-    inf: int
-    origin: str
-    is_choice: bool
-    batch: int
-    same_shape: bool
-    computed: np.ndarray | None
+    nan: int = 0
+    inf: int = 0
+    computed: np.ndarray | None = None
 
 
 def local_errors(files: BothFiles, batches: Sequence[Feeds], keep: int = _MOST_KEPT) -> list[LocalError]:
@@ -72,131 +74,118 @@ def local_errors(files: BothFiles, batches: Sequence[Feeds], keep: int = _MOST_K
         StageError: when a model cannot be emulated or run.
     """
     found: list[LocalError] = []
-    for chunk in _chunks(files, batches[0]):
-        known = _known(files, chunk)
-        names = [pair.reference for pair in known]
-        reference = Graft(files.reference, names)
-        candidate = _candidate(files, [pair.candidate for pair in chunk], known)
+    for pairs in _chunks(files, batches[0]):
+        chunk = _Chunk(files, pairs)
         largest: dict[Pair, LocalError] = {}
         for number, feeds in enumerate(batches):
-            exact = reference.run(feeds)
-            given = _given(files, known, exact)
-            made = candidate.run(feeds, given)
-            for pair in chunk:
-                error = _local_error(pair, exact[pair.reference], made[pair.candidate], number)
+            exact, _, made = chunk.run(feeds)
+            for pair in pairs:
+                error = _error(pair, exact[pair.reference], made[pair.candidate], number)
                 if pair not in largest or error.relative > largest[pair].relative:
-                    origin = _first_nonfinite(files, pair, feeds, given) if error.nan or error.inf else pair.candidate
-                    largest[pair] = replace(error, origin=origin)
-        choices = [error for error in largest.values() if error.relative >= WRONG and _is_discrete(error)]
-        if choices:
-            rounded = Graft(files.reference, [error.pair.reference for error in choices], names)
-            exacts = {batch: reference.run(batches[batch]) for batch in {error.batch for error in choices}}
-            for error in choices:
-                operands = {name: _through_float16(array) for name, array in exacts[error.batch].items()}
-                again = rounded.run(batches[error.batch], operands)[error.pair.reference]
-                is_tie = error.computed is not None and np.array_equal(again, error.computed)
-                largest[error.pair] = replace(error, is_choice=is_tie)
-        found = _without_small_ones([*found, *largest.values()], keep)
+                    largest[pair] = replace(error, computed=files.narrow(pair, made[pair.candidate]))
+        found += largest.values()
+        kept = {id(error) for error in heapq.nlargest(keep, found, key=lambda error: error.relative)}
+        found = [error if id(error) in kept else replace(error, computed=None) for error in found]
     return found
 
 
 def errors_in_run(files: BothFiles, feeds: Feeds) -> Iterator[tuple[Pair, float, float]]:
-    """Yield each pair with its local error and its error in the candidate's run, in the order of the reference; in the
-    run, behind a TopK, of the queries that the reference chooses.
+    """Yield each pair with its local error and its error in the candidate's run, in the order of the reference.
 
     Raises:
         StageError: when a model cannot be emulated or run.
     """
-    top = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
-    top = [pair for pair in top if files.values[pair.candidate].dtype == ir.DataType.INT64]
-    for chunk in _chunks(files, feeds):
-        known = _known(files, chunk)
-        exact = Graft(files.reference, [pair.reference for pair in [*known, *top]]).run(feeds)
-        given = _given(files, [*known, *top], exact)
-        shown = [pair.candidate for pair in chunk]
-        alone = _candidate(files, shown, known).run(feeds, given)
-        in_run = _candidate(files, shown, top).run(feeds, given)
-        for pair in chunk:
-            t, x, accumulated = exact[pair.reference], alone[pair.candidate], in_run[pair.candidate]
-            yield pair, _relative_error(t, x)[0], _relative_error(t, accumulated)[0]
+    tops = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
+    tops = [pair for pair in tops if files.values[pair.candidate].dtype == ir.DataType.INT64]
+    for pairs in _chunks(files, feeds):
+        exact, given, alone = _Chunk(files, pairs, tops).run(feeds)
+        cut = [pair.candidate for pair in tops]
+        in_run = Graft(files.emulated, [pair.candidate for pair in pairs], cut, is_emulated=True).run(given)
+        for pair in pairs:
+            local, run = (_error(pair, exact[pair.reference], made[pair.candidate]) for made in (alone, in_run))
+            yield pair, local.relative, run.relative
 
 
-def _known(files: BothFiles, chunk: Sequence[Pair]) -> list[Pair]:
-    """The pairs of a chunk, and those that the candidate computes them from."""
-    read = {name for pair in chunk for name in files.read_by(pair)}
-    return [*chunk, *(files.pair_of(name) for name in sorted(read - {pair.candidate for pair in chunk}))]
+def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
+    """Errors of every node with a float output, in graph order.
+
+    Raises:
+        StageError: as errors_in_run.
+    """
+    worst: dict[ir.Node, tuple[Pair, float, float]] = {}
+    for pair, local_error, error in errors_in_run(files, feeds):
+        node = source_node(files.values[pair.candidate])
+        is_float = files.values[pair.candidate].dtype in _FLOATS
+        if node is not None and is_float and (node not in worst or local_error > worst[node][1]):
+            worst[node] = pair, local_error, error
+    rows: list[NodeRow] = []
+    for node in (node for node in files.candidate.graph if node in worst):
+        half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
+        pair, local_error, error = worst[node]
+        rows.append(
+            {
+                "node": label_of(node),
+                "op_type": node.op_type,
+                "tensor": pair.candidate,
+                "precision": "fp16" if half else "fp32",
+                "error": error if math.isfinite(error) else None,
+                "local_error": local_error if math.isfinite(local_error) else None,
+            }
+        )
+    return rows
 
 
-def _candidate(files: BothFiles, shown: Sequence[str], cut: Sequence[Pair]) -> Graft:
-    return Graft(files.emulated, shown, [pair.candidate for pair in cut], is_emulated=True)
+class _Chunk:
+    """Sessions for some pairs: the reference shows them and their operands, the candidate computes them of these."""
+
+    def __init__(self, files: BothFiles, pairs: Sequence[Pair], shown: Sequence[Pair] = ()) -> None:
+        """Open them.
+
+        Args:
+            shown: further tensors of the reference.
+        """
+        self._files, reference = files, files.reference
+        known = dict.fromkeys([*pairs, *(operand for pair in pairs for operand in files.operands(pair))])
+        self._shown = list(known | dict.fromkeys(shown))
+        self._reference = Graft(reference, [pair.reference for pair in self._shown])
+        decided = [pair.reference for pair in pairs if files.is_discrete(pair)]
+        self._deciding = Graft(reference, decided, [pair.reference for pair in known]) if decided else None
+        given = [pair.candidate for pair in known]
+        self._candidate = Graft(files.emulated, [pair.candidate for pair in pairs], given, is_emulated=True)
+
+    def run(self, feeds: Feeds) -> tuple[Feeds, Feeds, Feeds]:
+        """What the candidate's tensors are compared with; feeds with the reference's as the candidate holds them; what
+        that computes of them.
+        """
+        exact = self._reference.run(feeds)
+        held = {pair: self._files.as_held(pair, exact[pair.reference]) for pair in self._shown}
+        if self._deciding is not None:
+            exact |= self._deciding.run({**feeds, **{pair.reference: array for pair, array in held.items()}})
+        given = {**feeds, **{pair.candidate: array for pair, array in held.items()}}
+        return exact, given, self._candidate.run(given)
 
 
-def _given(files: BothFiles, pairs: Sequence[Pair], exact: Feeds) -> dict[str, np.ndarray]:
-    """The reference's tensors as the candidate holds them; an overflow is the error of the node that writes it."""
-    return {pair.candidate: files.as_held(pair.candidate, exact[pair.reference]) for pair in pairs}
-
-
-def _relative_error(exact: np.ndarray, made: np.ndarray) -> tuple[float, float, int, int]:
-    """Relative error of a tensor, see above; largest |t|; numbers of NaN and of Inf."""
+def _error(pair: Pair, exact: np.ndarray, made: np.ndarray, batch: int = 0) -> LocalError:
+    """Compare what the candidate makes of a tensor with the reference's."""
     t = exact.ravel().astype(np.float64)
     counts = np.abs(t) < _MASK  # false of a NaN
-    is_whole = bool(counts.all())
-    t = t if is_whole else t[counts]
+    t = t if counts.all() else t[counts]
     absmax = float(np.abs(t).max(initial=0.0))
     if exact.size != made.size:
-        return 1.0, absmax, 0, 0
+        return LocalError(pair, batch, 1.0, absmax, computed=made)
     x = made.ravel().astype(np.float64)
-    d = (x if is_whole else x[counts]) - t
+    x = x if counts.all() else x[counts]
+    d = x - t
     if not np.isfinite(d).all():
-        x = x if is_whole else x[counts]
-        return math.inf, absmax, int(np.isnan(x).sum()), int(np.isinf(x).sum())
-    largest = float(np.abs(d).max(initial=0.0))
-    if not largest:
-        return 0.0, absmax, 0, 0
-    size = math.sqrt(np.square(t).sum())
-    norm = math.sqrt(np.square(d).sum())
-    return (max(norm / size, largest / absmax) if size and absmax else 1.0), absmax, 0, 0
-
-
-def _local_error(pair: Pair, exact: np.ndarray, made: np.ndarray, number: int) -> LocalError:
-    relative, absmax, nan, inf = _relative_error(exact, made)
-    same_shape = exact.shape == made.shape
-    return LocalError(pair, relative, absmax, nan, inf, pair.candidate, False, number, same_shape, made)
-
-
-def _first_nonfinite(files: BothFiles, pair: Pair, feeds: Feeds, given: Feeds) -> str:
-    """The first tensor that is not finite among those that the candidate computes of what it is given."""
-    inner = files.inner(pair)
-    if len(inner) < 2:
-        return pair.candidate
-    made = Graft(files.emulated, inner, given, is_emulated=True).run(feeds, given)
-    return next((name for name in inner if not np.isfinite(made[name]).all()), pair.candidate)
-
-
-def _is_discrete(error: LocalError) -> bool:
-    return error.computed is not None and error.computed.dtype.kind in "ib"
-
-
-def _through_float16(array: np.ndarray) -> np.ndarray:
-    if array.dtype != np.float32:
-        return array
-    with np.errstate(over="ignore"):
-        return array.astype(np.float16).astype(np.float32)
-
-
-def _without_small_ones(errors: list[LocalError], keep: int) -> list[LocalError]:
-    """The same errors, without the tensors of those that are not among the largest."""
-    kept = {id(error) for error in sorted(errors, key=lambda error: -error.relative)[:keep]}
-    return [replace(error, computed=_narrow(error.computed) if id(error) in kept else None) for error in errors]
-
-
-def _narrow(array: np.ndarray | None) -> np.ndarray | None:
-    """The same numbers in half the memory, where float16 holds them."""
-    if array is None or array.dtype != np.float32:
-        return array
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float16)
-    return narrow if np.array_equal(narrow, array, equal_nan=True) else array
+        nan, inf = int(np.isnan(x).sum()), int(np.isinf(x).sum())
+        return LocalError(pair, batch, math.inf, absmax, nan, inf, computed=made)
+    largest, norm, size = (
+        float(np.abs(d).max(initial=0.0)),
+        math.sqrt(np.square(d).sum()),
+        math.sqrt(np.square(t).sum()),
+    )
+    relative = 0.0 if not largest else max(norm / size, largest / absmax) if size and absmax else 1.0
+    return LocalError(pair, batch, relative, absmax, computed=made)
 
 
 def _chunks(files: BothFiles, feeds: Feeds) -> Iterator[list[Pair]]:

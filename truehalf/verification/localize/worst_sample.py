@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from truehalf.verification.measured import Measured
+from truehalf.verification.metrics.decoded import NOTHING
+from truehalf.verification.metrics.detections import match
 from truehalf.verification.metrics.plain_outputs import errors_by_sample
 from truehalf.verification.runs import Run
 
@@ -39,28 +41,17 @@ def facts_by_sample(seen: Measured) -> list[SampleFacts]:
     themselves have a tensor error (truehalf.verification.metrics.plain_outputs).
     """
     errors, matchings = errors_by_sample(seen.runs, seen.plain), seen.matchings
+    nothing = match(NOTHING, NOTHING)
     places = [(run, row, name) for run in seen.runs for row, name in enumerate(run.names[: max(run.rows, 1)])]
     rows = []
     for i, (run, row, name) in enumerate(places):
-        one = matchings[i] if run.rows and i < len(matchings) else None
-        spreads = (one.box_error_px, one.score_error, one.low_score_error, one.rank_error) if one else ()
-        box, score, low, rank = [float(np.abs(each).max(initial=0.0)) for each in spreads] or [0.0] * 4
-        rows.append(
-            SampleFacts(
-                name,
-                one.reference if one else 0,
-                one.reference - one.missed if one else 0,
-                one.missed if one else 0,
-                len(one.relabelled) if one else 0,
-                len(one.extra) if one else 0,
-                box,
-                score,
-                low,
-                rank,
-                float(errors[i]),
-                sum(_nonfinite(run, row, output) for output in run.candidate),
-            )
-        )
+        one = matchings[i] if run.rows and i < len(matchings) else nothing
+        spreads = (one.box_error_px, one.score_error, one.low_score_error, one.rank_error)
+        box, score, low, rank = (float(np.abs(each).max(initial=0.0)) for each in spreads)
+        nonfinite = sum(_nonfinite(run, row, output) for output in run.candidate)
+        found, relabelled, extra = one.reference - one.missed, len(one.relabelled), len(one.extra)
+        detections = one.reference, found, one.missed, relabelled, extra
+        rows.append(SampleFacts(name, *detections, box, score, low, rank, float(errors[i]), nonfinite))
     return rows
 
 

@@ -28,25 +28,9 @@ def entry_of(node: str) -> str:
     return f"^{re.escape(node)}$"
 
 
-def node_argument(node: str, pinned: Sequence[str] = ()) -> str:
-    """What pins a node beside `pinned`; empty for a node without a name."""
-    if not node or " -> " in node:
-        return ""
-    return pins_argument("node_block_list", [entry_of(node)], pinned)
-
-
-def pins_flags(arguments: str) -> str:
-    """The same pins as flags of `truehalf convert`, quoted for a POSIX shell.
-
-    Args:
-        arguments: of `python -m pipeline`, as `pins_argument` writes them; none or more.
-    """
-    flags = []
-    for argument in shlex.split(arguments):
-        key, value = argument.removeprefix("precision.").split("=", 1)
-        entries = [_unquoted(entry) for entry in _ENTRY.findall(value)] if value.startswith("[") else ["all"]
-        flags += [f"--{key.replace('_', '-')} {shlex.quote(entry)}" for entry in entries]
-    return " ".join(flags)
+def pins_flags(entries: Sequence[str]) -> str:
+    """Entries of node_block_list as flags of `truehalf convert`, quoted for a POSIX shell."""
+    return " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in entries)
 
 
 def _quoted(entry: str) -> str:
@@ -54,10 +38,4 @@ def _quoted(entry: str) -> str:
     return '"' + re.sub(r'(\\*)("|\$\{|$)', lambda found: found[1] * 2 + _ESCAPED[found[2]], entry) + '"'
 
 
-def _unquoted(text: str) -> str:
-    """The entry that `_quoted` writes as this, without its double quotes."""
-    return re.sub(r'(\\*)(\\"|\\\$\{|$)', lambda found: found[1][::2] + found[2].removeprefix("\\"), text)
-
-
-_ENTRY = re.compile(r'"((?:\\.|[^"\\])*)"')
 _ESCAPED = {'"': '\\"', "${": "\\${", "": ""}

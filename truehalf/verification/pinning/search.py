@@ -1,8 +1,8 @@
 """The one search for pins: nodes that, kept FP32, bring a converted file inside its limits.
 
     rank      nodes by effect: how far the reference's outputs move when only this node is as the file has it
-              (truehalf.verification.localize.effects); first those whose error rounding does not explain, last near
-              ties, which no pin settles
+              (truehalf.verification.localize.effects); first those whose error rounding does not explain, last what
+              chooses among near ties
     enough    convert with the first k as pins, and compare; k is doubled, then bisected
     prune     take out what the limits hold without: halves, quarters, ... single nodes
 
@@ -24,11 +24,10 @@ from truehalf.ir.facts import is_op, name_of, with_subgraphs
 from truehalf.verification.localize.align import source_node
 from truehalf.verification.localize.both_files import BothFiles, with_makers
 from truehalf.verification.localize.effects import effects_of
-from truehalf.verification.localize.node_errors import WRONG, LocalError, local_errors
+from truehalf.verification.localize.node_errors import WRONG, LocalError
 from truehalf.verification.pinning.as_argument import entry_of
 
 Feeds = Mapping[str, np.ndarray]
-Holds = Callable[[tuple[str, ...]], bool | None]
 _SINGLE, _RUNS = 64, 96  # nodes whose effect is measured alone; runs of the reference for that
 _SINGLE_PRECISION = 1e-6  # local error: FP32 makes as much of another order of operations
 _PRUNING = 40  # conversions, to drop needless pins
@@ -56,7 +55,11 @@ class Pins:
 
 
 def search_pins(
-    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], errors: Sequence[LocalError], holds: Holds
+    files: BothFiles,
+    batches: Sequence[Feeds],
+    queries: Collection[str],
+    errors: Sequence[LocalError],
+    holds: Callable[[tuple[str, ...]], bool | None],
 ) -> Pins:
     """Search for the fewest pins.
 
@@ -64,37 +67,39 @@ def search_pins(
         files: the FP32 model, with the names that node_block_list is matched with, and what was made of it.
         batches: what it fails on.
         queries: outputs whose rows may come in any order.
-        errors: see `all_errors`.
+        errors: local errors of all tensors, each kept as the candidate computes it.
         holds: whether a file converted with these entries of node_block_list is good enough; None: they would leave too
             little of it in FP16.
 
     Raises:
         StageError: when a run or a conversion fails.
     """
-    graph = files.reference.graph
-    entries = {name_of(node): [entry_of(name_of(each)) for each in with_subgraphs(node)] for node in graph}
-    trial = _Trial(entries, holds)
-    order = ranked(files, batches, queries, errors)
+    nodes = {name_of(node): node for node in files.reference.graph}
+    tried: dict[frozenset[str], bool | None] = {}
+
+    def entries_of(names: Collection[str]) -> tuple[str, ...]:
+        return tuple(entry_of(name_of(each)) for name in names for each in with_subgraphs(nodes[name]))
+
+    def attempt(names: Collection[str]) -> bool | None:
+        key = frozenset(names)
+        if key not in tried:
+            tried[key] = holds(entries_of(names))
+        return tried[key]
 
     def first(count: int) -> list[str]:
         return list(dict.fromkeys(name for unit in order[:count] for name in unit))
 
-    count = fewest(len(order), lambda count: trial.holds(first(count)) is not False, _SLACK)
-    nodes: list[str] = first(count) if count else []
-    if not nodes or trial.holds(nodes) is None:
-        return Pins((), (), trial.most_failed, trial.conversions, False)
-    pruned, is_shortest = _pruned(nodes, trial)
-    kept = tuple(name for name in entries if name in pruned)
-    return Pins(kept, trial.entries(kept), trial.most_failed, trial.conversions, is_shortest)
-
-
-def all_errors(files: BothFiles, batches: Sequence[Feeds]) -> list[LocalError]:
-    """Local errors of all tensors, each kept as the candidate computes it.
-
-    Raises:
-        StageError: as truehalf.verification.localize.node_errors.local_errors.
-    """
-    return local_errors(files, batches, keep=len(files.pairs))
+    order = ranked(files, batches, queries, errors)
+    count = fewest(len(order), lambda count: attempt(first(count)) is not False, _SLACK) or 0
+    pins, is_shortest = first(count), False
+    if pins and attempt(pins):
+        last = len(tried) + _PRUNING
+        pins, is_shortest = _pruned(pins, lambda names: None if len(tried) >= last else bool(attempt(names)))
+    else:
+        pins = []
+    kept = tuple(name for name in nodes if name in pins)
+    most_failed = max((len(names) for names, held in tried.items() if held is False), default=0)
+    return Pins(kept, entries_of(kept), most_failed, len(tried), is_shortest)
 
 
 def ranked(
@@ -108,15 +113,13 @@ def ranked(
         if node is not None and not is_op(node, *_NEVER) and error.relative > _SINGLE_PRECISION:
             by_node.setdefault(node, []).append(error)
     nodes = list(by_node)
-    ties = {i for i, node in enumerate(nodes) if any(error.is_choice for error in by_node[node])}
-    settled = [i for i in range(len(nodes)) if i not in ties]
-    effects = effects_of(files, batches, queries, [by_node[nodes[i]] for i in settled], single=_SINGLE, runs=_RUNS)
+    effects = effects_of(files, batches, queries, list(by_node.values()), single=_SINGLE, runs=_RUNS)
     effects.sort(key=lambda effect: -effect.error / math.sqrt(len(effect.nodes)))
-    order = [settled[i] for effect in effects for i in effect.nodes]
+    order = [nodes[i] for effect in effects for i in effect.nodes]
     # What rounding explains moves the outputs of a network of near ties, too.
-    order.sort(key=lambda i: all(error.relative < WRONG for error in by_node[nodes[i]]))
-    order += sorted(ties)
-    return [tuple(map(name_of, with_makers(nodes[i]))) for i in order]
+    order.sort(key=lambda node: all(error.relative < WRONG for error in by_node[node]))
+    order += [node for node in files.reference.graph if len(with_makers(node)) > 1 and node not in by_node]
+    return [tuple(map(name_of, with_makers(node))) for node in order]
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:
@@ -138,40 +141,19 @@ def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int 
     return high
 
 
-class _Trial:
-    """Conversions with pins, each list tried once."""
+def _pruned(names: list[str], holds: Callable[[list[str]], bool | None]) -> tuple[list[str], bool]:
+    """What is left when no part can be taken out, the later ones first; and whether no single node can be.
 
-    def __init__(self, entries: Mapping[str, Sequence[str]], holds: Holds) -> None:
-        self._entries, self._ask, self._known = entries, holds, dict[frozenset[str], bool | None]()
-        self.most_failed = 0
-
-    @property
-    def conversions(self) -> int:
-        return len(self._known)
-
-    def entries(self, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Of a node, and of all nodes inside it."""
-        return tuple(entry for node in nodes for entry in self._entries[node])
-
-    def holds(self, nodes: Sequence[str]) -> bool | None:
-        key = frozenset(nodes)
-        if key not in self._known:
-            self._known[key] = self._ask(self.entries(nodes))
-            if self._known[key] is False:
-                self.most_failed = max(self.most_failed, len(key))
-        return self._known[key]
-
-
-def _pruned(nodes: list[str], trial: _Trial) -> tuple[list[str], bool]:
-    """What is left when no part can be taken out, the later ones first; and whether no single node can be."""
-    last = trial.conversions + _PRUNING
-    size = len(nodes) // 2
+    Args:
+        holds: None: no more may be tried.
+    """
+    size = len(names) // 2
     while size:
-        for start in reversed(range(0, len(nodes), size)):
-            without = nodes[:start] + nodes[start + size :]
-            if trial.conversions >= last:
-                return nodes, False
-            if without and trial.holds(without):
-                nodes = without
+        for start in reversed(range(0, len(names), size)):
+            without = names[:start] + names[start + size :]
+            held = holds(without) if without else False
+            if held is None:
+                return names, False
+            names = without if held else names
         size //= 2
-    return nodes, True
+    return names, True

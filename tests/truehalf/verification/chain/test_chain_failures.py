@@ -83,7 +83,7 @@ def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path,
     fp32, final = roundabout(tmp_path)
     wish = {"options": replace(OPTIONS, suggest=True, batch=1), "conversion": object()}
     assert verified(tmp_path, final, fp32=fp32, **wish)["suggestion"]["sentence"] == "one"
-    assert asked[0][:2] == (["adversarial/white"], False) and asked[0][2][0].state == "failed"
+    assert "adversarial/white" in asked[0][0] and not asked[0][1] and asked[0][2][0].state == "failed"
     mixing = write(tmp_path / "mix" / "model.onnx", MIXING_FP16, extra={"gain": np.array(300, np.float32)})
     verified(tmp_path, mixing, **wish)
     assert len(asked[1][0]) == 8 and asked[1][1] is True
@@ -97,7 +97,7 @@ def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkey
     def fails(*_):
         raise error
 
-    for name in ("localize.failing.Failing.place", "chain.chain.profile_of", "chain.chain.suggested_pins"):
+    for name in ("chain.failing.Failing.place", "chain.chain.profile_of", "chain.chain.suggested_pins"):
         monkeypatch.setattr(f"truehalf.verification.{name}", fails)
     wish = {"options": replace(OPTIONS, suggest=True), "conversion": object()}
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15), **wish)

@@ -31,9 +31,8 @@ def test_pins_are_found_confirmed_and_not_applied(tmp_path):
     report = suggested(tmp_path)
     found = report["suggestion"]
     assert report["verdict"] == "failed" and found["status"] == "found" and found["verdict"] == "passed"
-    assert "amplify" in found["nodes"] and found["minimal"]
-    expect(found["sentence"], "pins-hold", len(found["nodes"]), f"{found['conversions']} conversions")
-    assert "^amplify$" in found["selectors"] and found["node_block_list"] == [f"^{name}$" for name in found["nodes"]]
+    expect(found["sentence"], "pins-hold", len(found["node_block_list"]), "none can be left out")
+    assert "^amplify$" in found["selectors"] and "^amplify$" in found["node_block_list"]
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["suggestion"] == found
     precision = validate(composed("experiment=overflow_naive")).precision
     pinned = tmp_path / "pinned.onnx"

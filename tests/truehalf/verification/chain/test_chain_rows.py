@@ -89,7 +89,7 @@ def test_a_file_that_overflows_is_located_and_pinned(tmp_path: Path) -> None:
     conversion.convert(fp32, final, [])
     report = checked(tmp_path, final, fp32=fp32, conversion=conversion, options=replace(OPTIONS, suggest=True))
     assert report["verdict"] == "failed" and report["first_bad_node"] == "amplify"
-    assert report["suggestion"]["status"] == "found" and "amplify" in report["suggestion"]["nodes"]
+    assert report["suggestion"]["status"] == "found" and "^amplify$" in report["suggestion"]["node_block_list"]
 
 
 def test_a_reference_is_read_as_it_was_frozen(tmp_path: Path) -> None:

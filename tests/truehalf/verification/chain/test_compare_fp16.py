@@ -22,7 +22,7 @@ def test_overflow_fails_and_is_located_on_the_worst_sample(tmp_path: Path, monke
 
     def place_of(files: BothFiles, batches: list[dict], *_: Any) -> Place:
         asked.update(fp16=(holds_fp16(files.reference), holds_fp16(files.candidate)), x=batches[0]["x"])
-        return Place("", "", "", ["suspect"])  # type: ignore[list-item]
+        return Place("", "", [], "", ["suspect"])  # type: ignore[list-item]
 
     monkeypatch.setattr("truehalf.verification.chain.compare.place_of", place_of)
     monkeypatch.setattr("truehalf.verification.report.first_bad_node", lambda suspects, **_: f"of {suspects}")

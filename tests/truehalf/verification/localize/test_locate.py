@@ -27,11 +27,12 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.chain.failing import Failing
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.failing import Failing
-from truehalf.verification.localize.locate import error_profile, first_bad_node, locate, place_of
+from truehalf.verification.localize.locate import first_bad_node, locate, place_of
+from truehalf.verification.localize.node_errors import error_profile
 from truehalf.verification.localize.suspects import Suspect
 from truehalf.verification.pinning.as_argument import pins_argument
 
@@ -87,11 +88,9 @@ def test_a_wrong_weight_is_named() -> None:
     found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "))
     assert first_bad_node(found) == "second"
     first = found[0]
-    assert (first.op_type, first.tensor, first.cause, first.rule) == ("MatMul", "d", "error", None)
+    assert (first.op_type, first.tensor, first.cause) == ("MatMul", "d", "error")
     assert first.local_error == pytest.approx(first.effect, rel=0.5)
     assert "'second'" in first.sentence
-    c = FEEDS["x"] @ np.float32([float(number) for number in W1.split(",")]).reshape(4, 4)
-    assert first.inputs_absmax == pytest.approx(np.abs(c).max())
 
 
 def test_an_overflow_is_named_with_its_ranges() -> None:
@@ -132,7 +131,6 @@ def test_a_cast_that_overflows_is_the_fault_of_who_asks_for_it() -> None:
 def test_decisions_and_selectors() -> None:
     rows = [{"node": "second", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"}]
     found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "), decisions=rows)
-    assert found[0].rule == "none"
     expect(found[0].sentence, None, "FP16", rows[0]["reason"])
     assert found[0].selector == pins_argument("node_block_list", ["^second$"])
     files = BothFiles(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")))

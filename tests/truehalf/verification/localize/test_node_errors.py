@@ -154,17 +154,17 @@ CLOSE = {"x": np.float32([[0.50001, 0.50002, 0.50003, 0.50004, 0.1, 0.2, 0.3, 0.
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "tensor", "is_choice"),
+    ("old", "new", "tensor", "is_error"),
     [
-        ("", "", "i", True),
-        ("", "", "b", True),
-        ("TopK(s, k)", "TopK<largest = 0>(s, k)", "i", False),
-        ("float16 c = {14336}", "float16 c = {13000}", "b", False),
-        ("Greater(s, c)", "Less(s, c)", "b", False),
+        ("TopK(s, k)", "TopK(s, k)", "i", False),
+        ("Greater(s, c)", "Greater(s, c)", "b", False),
+        ("TopK(s, k)", "TopK<largest = 0>(s, k)", "i", True),
+        ("float16 c = {14336}", "float16 c = {13000}", "b", True),
+        ("Greater(s, c)", "Less(s, c)", "b", True),
     ],
     ids=["places", "sides", "attribute", "constant", "operator"],
 )
-def test_another_choice_of_rounded_operands_is_a_near_tie(old: str, new: str, tensor: str, is_choice: bool) -> None:
-    files = BothFiles(model(CHOICES), model(CHOICES_IN_HALF.replace(old, new) if old else CHOICES_IN_HALF))
+def test_another_choice_of_rounded_operands_is_no_error(old: str, new: str, tensor: str, is_error: bool) -> None:
+    files = BothFiles(model(CHOICES), model(CHOICES_IN_HALF.replace(old, new)))
     error = next(each for each in local_errors(files, [CLOSE]) if each.pair.reference == tensor)
-    assert error.relative > 0.05 and error.is_choice is is_choice
+    assert error.relative > 0.05 if is_error else error.relative == 0

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import error_profile
+from truehalf.verification.localize.node_errors import error_profile
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,64,4] x, float[1,64] s) => (float[1,8,4] y)

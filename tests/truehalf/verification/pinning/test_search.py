@@ -10,7 +10,8 @@ import onnx_ir as ir
 import pytest
 
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.pinning.search import Pins, all_errors, fewest, ranked, search_pins
+from truehalf.verification.localize.node_errors import local_errors
+from truehalf.verification.pinning.search import Pins, fewest, ranked, search_pins
 
 NODES = 16
 BODY = " ".join(f"[n{i}] t{i + 1} = Sin(t{i})" for i in range(NODES))
@@ -29,7 +30,7 @@ CHAIN = files_of(f"g (float[8] t0) => (float[8] t{NODES}) {{ {BODY} }}")
 
 
 def order_of(files: BothFiles, batches: list[dict[str, np.ndarray]]) -> list[tuple[str, ...]]:
-    return ranked(files, batches, [], all_errors(files, batches))
+    return ranked(files, batches, [], local_errors(files, batches))
 
 
 def searched(needed: set[str], too_many: int = NODES + 1) -> tuple[Pins, list[frozenset[str]]]:
@@ -41,7 +42,7 @@ def searched(needed: set[str], too_many: int = NODES + 1) -> tuple[Pins, list[fr
         tried.append(frozenset(nodes))
         return None if len(nodes) >= too_many else needed <= set(nodes)
 
-    return search_pins(CHAIN, X, [], all_errors(CHAIN, X), holds), tried
+    return search_pins(CHAIN, X, [], local_errors(CHAIN, X), holds), tried
 
 
 @pytest.mark.parametrize("needed", [{"n3"}, {"n0", "n15"}, {"n4", "n5", "n6", "n11"}, {f"n{i}" for i in range(NODES)}])
@@ -92,7 +93,7 @@ def test_with_a_choice_goes_what_makes_its_input(choose: str) -> None:
     close = [{"t0": np.float32([[0.501, 0.502, 0.503, 0.504, 0.1, 0.2, 0.3, 0.4]])}]
     order = order_of(files_of(text, half), close)
     assert ("choice", "turned", "scores") in order
-    assert order[-1][0] == "choice", "a near tie, which pins do not settle"
+    assert order[-1][0] == "choice", "among near ties"
 
 
 def test_attention_is_never_pinned() -> None:

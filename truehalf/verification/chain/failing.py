@@ -1,7 +1,7 @@
 """Samples that a failed verification is localized on, the rule that they fail by, and the node at fault.
 
     a gate or shape fails    all samples, of which the worst are looked at, one by one
-    else adversarial fails   the adversarial images that fail, one by one
+    else adversarial fails   the adversarial images, the same way
     else batch fails         the run of several samples that differs, as it ran
 
 A verdict that fails because verify.require names what was not verified has no such samples.
@@ -20,7 +20,7 @@ from truehalf.conversion.report import Decision
 from truehalf.data.samples import stacked
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import adversarial
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import StageResult, measure
 from truehalf.verification.findings import FAILED, Finding
 from truehalf.verification.judging.checks import OF_OUTPUTS
@@ -37,7 +37,7 @@ Judge = Callable[[StageResult], list[Finding]]
 
 @dataclass(frozen=True)
 class Failing:
-    """Samples of a file that fail.
+    """Samples of a file that fails.
 
     Attributes:
         reference: the samples and what FP32 says of them.
@@ -58,7 +58,7 @@ class Failing:
         return [*range(len(rows))] if self.together else worst_samples(rows, _SAMPLES)
 
     def batches(self, file: ModelFile, fp32: ModelFile) -> list[dict[str, np.ndarray]]:
-        """Feeds of those that are looked at: one run, or a run of each."""
+        """Feeds of those that are looked at: one run, or a run of each, as often as a fixed batch asks for it."""
         samples = [self.reference.samples[i] for i in self.worst]
         return [stacked(samples)] if self.together else [stacked([each] * _copies(file, fp32)) for each in samples]
 
@@ -69,11 +69,8 @@ class Failing:
         decisions: Iterable[Decision] | None = None,
         pinned: Sequence[str] = (),
     ) -> Place | None:
-        """Where the file goes wrong.
-
-        Looks at the worst samples (a file with a fixed batch gets each as often as it asks for), or at the run that
-        fails, by the emulation that failed, and by the plain one where another machine ran the file. None for a file
-        without FP16.
+        """Where the file goes wrong, by the emulation that failed, and by the plain one where another machine ran it;
+        None for a file without FP16.
 
         Args:
             decisions: rows of decisions.json.
@@ -85,18 +82,16 @@ class Failing:
         evaluation = self.final.facts["evaluation"]
         if evaluation == FP32_CPU:
             return None
-        count, copies = len(self.worst), _copies(file, fp32)
+        count, first, copies = len(self.worst), self.reference.samples[self.worst[0]].name, _copies(file, fp32)
+        looked_at = f"the worst {count} of {len(self.reference.names)} samples" if count > 1 else f"sample {first}"
         if self.together:
             looked_at = f"a run of {count} samples"
-        else:
-            several = f"the worst {count} of {len(self.reference.names)} samples"
-            looked_at = several if count > 1 else f"sample {self.reference.samples[self.worst[0]].name}"
-            looked_at += f" (repeated {copies} times: the batch is fixed)" if copies > 1 else ""
-        pessimistic = is_pessimistic(evaluation)
-        files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
+        elif copies > 1:
+            looked_at += f" (repeated {copies} times: the batch is fixed)"
         if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
-        first = self.reference.samples[self.worst[0]].name
+        pessimistic = is_pessimistic(evaluation)
+        files = BothFiles(fp32.model, file.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
         return place_of(files, self.batches(file, fp32), query_outputs(self.reference.spec), first, looked_at)
 
 
@@ -122,37 +117,23 @@ def failing_of(
     Raises:
         StageError: when the file does not run on what it fails on.
     """
-    failures = [finding for finding in findings if finding.state == FAILED]
-    if final.facts["shape_faults"] or any(finding.check in _OF_OUTPUTS for finding in failures):
+
+    def measured(part: Reference, batch: int) -> StageResult:
+        stage = measure(part, opened(file, options.evaluation.value).run_all(part.samples, batch), options)
+        return replace(stage, facts={"evaluation": final.facts["evaluation"], **stage.facts})
+
+    failed = {finding.check for finding in findings if finding.state == FAILED}
+    if final.facts["shape_faults"] or failed & _OF_OUTPUTS:
         return Failing(reference, final, StageResult.judged)
-    failed = {finding.check for finding in failures}
     if "adversarial" in failed and isinstance(images, Reference):
-        return _images(file, images, final, options)
+        return Failing(images, measured(images, options.batch), _judged_images)
     if "batch" in failed:
-        return _batch(file, reference, final, options)
+        row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
+        part = reference.subset([reference.names.index(name) for name in row["samples"]])
+        return Failing(part, measured(part, row["batch"]), StageResult.judged, together=True)
     return None
 
 
-def _images(file: ModelFile, images: Reference, final: StageResult, options: VerifyConfig) -> Failing:
-    outputs = opened(file, options.evaluation.value).run_all(images.samples, options.batch)
-    rows = facts_by_sample(measure(images, outputs, options).seen)
-    bad = [i for i, row in enumerate(rows) if row.nonfinite or row.missed or row.extra] or [*range(len(rows))]
-    part = images.subset(bad)
-
-    def judge(stage: StageResult) -> list[Finding]:
-        found = adversarial.judged(stage)
-        return [Finding("adversarial", found["state"], found["reason"])]
-
-    return Failing(part, _measured(part, {name: value[bad] for name, value in outputs.items()}, final, options), judge)
-
-
-def _batch(file: ModelFile, reference: Reference, final: StageResult, options: VerifyConfig) -> Failing:
-    row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
-    part = reference.subset([reference.names.index(name) for name in row["samples"]])
-    outputs = opened(file, options.evaluation.value).run_all(part.samples, row["batch"])
-    return Failing(part, _measured(part, outputs, final, options), StageResult.judged, together=True)
-
-
-def _measured(part: Reference, outputs: Outputs, final: StageResult, options: VerifyConfig) -> StageResult:
-    stage = measure(part, outputs, options)
-    return replace(stage, facts={"evaluation": final.facts["evaluation"], **stage.facts})
+def _judged_images(stage: StageResult) -> list[Finding]:
+    found = adversarial.judged(stage)
+    return [Finding("adversarial", found["state"], found["reason"])]

@@ -1,7 +1,6 @@
 """One selector against all suspects: nodes where rounding is at fault, modules where values are beyond FP16."""
 
 import re
-import shlex
 
 import numpy as np
 import onnx
@@ -10,9 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.combined import combined_selectors
 from truehalf.verification.localize.locate import locate
-from truehalf.verification.localize.suspects import Suspect
+from truehalf.verification.localize.suspects import Suspect, pins_of
 
 
 def model(nodes: list[tuple[str, str]], others: int = 40) -> ir.Model:
@@ -30,16 +28,9 @@ def model(nodes: list[tuple[str, str]], others: int = 40) -> ir.Model:
 
 
 def suspect(name: str, cause: str) -> Suspect:
-    numbers = {"local_error": 0.1, "effect": 0.1, "inputs_absmax": 1.0, "output_absmax": 1.0}
-    words = {"op_type": "Relu", "tensor": "t", "scope": "", "rule": None, "selector": "", "sentence": ""}
+    numbers = {"local_error": 0.1, "effect": 0.1, "output_absmax": 1.0}
+    words = {"op_type": "Relu", "tensor": "t", "selector": "", "sentence": ""}
     return Suspect(node=name, cause=cause, explained=False, **numbers, **words)  # type: ignore[arg-type]
-
-
-def entries(argument: str) -> list[str]:
-    (plain,) = shlex.split(argument)
-    key, _, value = plain.partition("=")
-    assert key == "precision.node_block_list"
-    return re.findall('"([^"]*)"', value)
 
 
 ATTENTION = [("/enc.0/attn/v_proj/Relu", "Relu"), ("/enc.0/attn/v_proj/Abs", "Abs"), ("/enc.0/attn/Relu", "Relu")]
@@ -63,9 +54,8 @@ CASES = [
 @pytest.mark.parametrize(("names", "cause", "expected", "why"), CASES, ids=[case[3] for case in CASES])
 def test_what_is_pinned(names: list[str], cause: str, expected: list[str], why: str) -> None:
     made = model(ATTENTION)
-    files = BothFiles(made, made, pinned=["^in_force$"])
-    found = entries(combined_selectors([suspect(name, cause) for name in names], files))
-    assert found == ["^in_force$", *expected], why
+    found = pins_of([suspect(name, cause) for name in names], BothFiles(made, made))
+    assert found == expected, why
     matched = {node.name for node in made.graph if any(re.search(entry, str(node.name)) for entry in found)}
     assert set(names) <= matched
 
@@ -79,15 +69,15 @@ def test_every_suspect_is_matched_whatever_the_names(seed: int) -> None:
     files = BothFiles(made, made)
     chosen = [nodes[i][0] for i in random.choice(12, 5, replace=False)]
     causes = random.choice(["nonfinite", "error"], 5)
-    pinned = combined_selectors([suspect(*each) for each in zip(chosen, causes, strict=True)], files)
-    assert all(any(re.search(entry, name) for entry in entries(pinned)) for name in chosen)
-    one_in_ten = [entry for entry in entries(pinned) if sum(bool(re.search(entry, n)) for n, _ in nodes) > 5]
+    pinned = pins_of([suspect(*each) for each in zip(chosen, causes, strict=True)], files)
+    assert all(any(re.search(entry, name) for entry in pinned) for name in chosen)
+    one_in_ten = [entry for entry in pinned if sum(bool(re.search(entry, n)) for n, _ in nodes) > 5]
     assert not one_in_ten, "no module that is more than a tenth of the graph"
 
 
-def test_nothing_is_no_selector() -> None:
+def test_nothing_pins_nothing() -> None:
     made = model(ATTENTION)
-    assert combined_selectors([], BothFiles(made, made)) == ""
+    assert pins_of([], BothFiles(made, made)) == []
 
 
 def test_suspects_of_a_search_are_pinned_by_name_where_they_have_none() -> None:
@@ -99,7 +89,7 @@ def test_suspects_of_a_search_are_pinned_by_name_where_they_have_none() -> None:
     reference, candidate = (ir.from_proto(onnx.parser.parse_model(each)) for each in (text, half))
     files = BothFiles(reference, candidate)
     found = locate(files, [{"x": np.float32([100, 1])}])
-    assert found[0].cause == "nonfinite" and entries(combined_selectors(found, files))[0] == "^Mul_a$"
+    assert found[0].cause == "nonfinite" and pins_of(found, files)[0] == "^Mul_a$"
 
 
 @pytest.mark.parametrize("choose", ["v, y = TopK(b, k)", "y = ArgMax(b)"])
@@ -108,5 +98,5 @@ def test_with_a_choice_goes_what_makes_its_input(choose: str) -> None:
     {{ [scores] a = Sin(x) [turned] b = Neg(a) [choice] {choose} }}"""
     made = ir.from_proto(onnx.parser.parse_model(text))
     files = BothFiles(made, made)
-    pinned = combined_selectors([suspect("choice", "error")], files)
-    assert pinned == files.selector(list(made.graph)[-1]) and entries(pinned) == ["^choice$", "^turned$", "^scores$"]
+    pinned = pins_of([suspect("choice", "error")], files)
+    assert pinned == ["^choice$", "^turned$", "^scores$"]

@@ -16,11 +16,11 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.decode import decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
+from truehalf.verification.chain import failing
+from truehalf.verification.chain.failing import Failing, failing_of
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, VERIFIED, Finding
-from truehalf.verification.localize import failing
-from truehalf.verification.localize.failing import Failing, failing_of
 
 OPTIONS = validate(composed()).verify
 SPEC = IoSpec.from_json(
@@ -64,14 +64,14 @@ def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyP
     assert found.judge(found.final) == found.final.judged()
 
 
-def test_a_failed_picture_is_looked_into_alone_and_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_picture_is_looked_into_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, True, ["adversarial", "batch"], outputs(True, False, False))
-    assert found and found.reference.names == ["p/1"] and not found.together
+    assert found and found.reference.samples[found.worst[0]].name == "p/1" and not found.together
     assert found.final.facts["evaluation"] == "emulated-fp16"
     (gate,) = found.judge(found.final)
     assert gate.state == "failed"
-    expect(gate.reason, None, "0 of 1")
-    (gate,) = found.judge(measure(found.reference, outputs(True), OPTIONS))
+    expect(gate.reason, None, "1 of 2")
+    (gate,) = found.judge(measure(found.reference, outputs(True, True, False), OPTIONS))
     assert gate.state == "verified"
 
 

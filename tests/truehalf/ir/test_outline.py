@@ -7,8 +7,8 @@ import onnx.parser
 import onnx_ir as ir
 
 from truehalf.ir.model_forms import ModelFile
+from truehalf.ir.outline import outline
 from truehalf.report.graph import islands
-from truehalf.verification.localize.outline import outline
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float["n",4] x) => (float["n",3] y)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.messages import expect
 from truehalf.codes import codes_in
+from truehalf.verification.chain.suggested_pins import confirmation
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
-from truehalf.verification.pinning.pins import confirmation
 
 
 def gate(name: str, passed: bool | None, reason: str = "") -> Finding:
@@ -20,7 +20,7 @@ def gate(name: str, passed: bool | None, reason: str = "") -> Finding:
     [
         (["pins-hold"], [gate("a_max", True), gate("b_max", True)], []),
         (["pins-open"], [gate("a_max", True), gate("b_max", None), gate("c_min", None)], ["b_max, c_min"]),
-        (["pins-open"], [gate("a_max", None)], []),
+        (["pins-open"], [gate("b_max", None)], ["b_max"]),
         ([], [gate("b_max", False, "b is 1"), gate("c_max", False, "more")], ["b is 1"]),
     ],
 )
