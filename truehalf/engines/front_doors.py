@@ -10,13 +10,13 @@ from truehalf.config.engine import EngineConfig, TargetConfig
 from truehalf.config.schema import Config
 from truehalf.engines.build import REPORT_FILE, Order, build_engine
 from truehalf.engines.engine_report import EngineReport
-from truehalf.engines.outputs import EngineReference
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profiles import completed, profile_of
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.configured import read_frozen
+from truehalf.verification.chain.stage import Judge
 
 
 def engine_of_file(
@@ -63,7 +63,7 @@ def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> 
         return build_engine(file, out, order, config.engine)
 
 
-def evidence_of(config: Config, root: Path) -> EngineReference:
+def evidence_of(config: Config, root: Path) -> Judge:
     """The reference that the stage of that name has frozen in a workspace, on the samples of its configuration.
 
     Raises:
@@ -71,8 +71,6 @@ def evidence_of(config: Config, root: Path) -> EngineReference:
     """
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
-    slim, images = root / "artifacts" / "slim" / "model.onnx", frozen.adversarial
+    slim, judge = root / "artifacts" / "slim" / "model.onnx", Judge(frozen.reference, frozen.adversarial, config.verify)
     # A machine that builds engines may have pulled no more than it needs for that.
-    file = ModelFile(slim) if slim.is_file() else None
-    images = images if isinstance(images, str) else images.beside(file)
-    return EngineReference(frozen.reference.beside(file), images, config.verify)
+    return judge.beside(ModelFile(slim)) if slim.is_file() else judge

@@ -62,6 +62,11 @@ class Run:
     feed: int = 0
     start: int = 0
 
+    @property
+    def places(self) -> Sequence[str]:
+        """Names of the samples that axis 0 counts; one name where it counts none."""
+        return self.names[: max(self.rows, 1)]
+
 
 def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
     """float32 as float16 where a file wants that, and back; all else as it is."""

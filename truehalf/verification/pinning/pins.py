@@ -17,7 +17,6 @@ from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.failing import Failing
@@ -73,15 +72,13 @@ def suggested_pins(
             file = opened(ModelFile(path), options.evaluation.value)
             outputs = file.run_all(part.samples, len(part.names) if failing.together else options.batch)
             file.close()
-            return verdict_of(failing.judge(measure(part, outputs, options))) != FAILED
+            return verdict_of(failing.judge(part.compare(outputs, options))) != FAILED
 
         count = len(part.names)
         where = f"a run of {count} samples" if failing.together else f"the worst {count} samples"
         if holds(()):
             return {"status": "none", "selectors": "", "sentence": _HOLDS.format(where=where)}
-        files = BothFiles(
-            conversion.named(fp32.path), last.model, pessimistic=is_pessimistic(failing.final.facts["evaluation"])
-        )
+        files = BothFiles(conversion.named(fp32.path), last.model, pessimistic=is_pessimistic(failing.evaluation))
         batches = failing.batches(last, fp32)
         found = search_pins(files, batches, query_outputs(part.spec), all_errors(files, batches), holds)
         if not found.nodes:
