@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +32,7 @@ from truehalf.runtime.ort import CUDA, Session
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED, Finding, not_checked
 from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
-from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_on, part_of
+from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_of, part_of, parts_of
 
 FP32_CPU = "fp32-cpu"
 SUMS_IN_FP32 = (
@@ -259,29 +259,17 @@ class OpenFile:
                 parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
             return joined(parts)
 
-    def run_all(
-        self,
-        samples: Sequence[Sample],
-        batch: int,
-        given: Mapping[str, np.ndarray] | None = None,
-        alone: bool = False,
-    ) -> Arrays:
+    def run_all(self, samples: Sequence[Sample], batch: int, alone: bool = False) -> Arrays:
         """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
 
         Args:
-            given: further inputs, [samples, ...] by name.
             alone: one run at a time, as one may take all the memory that a verification has.
 
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.
         """
-
-        def run(part: Part) -> Arrays:
-            more = part_of(given or {}, part.start, part.rows)
-            return self.run(replace(part, feed={**part.feed, **more}))
-
-        size, told = self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}"
-        return outputs_on(samples, size, run, told, 1 if alone else self._lanes)
+        parts = parts_of(samples, self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}")
+        return outputs_of((part for part, _ in parts), self.run, 1 if alone else self._lanes)
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""

@@ -47,24 +47,14 @@ from truehalf.ir.facts import lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.ir.proto.plugins import name_alike, named, not_run, plugins_of
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.caveats import (
-    not_compared,
-    of_files,
-    outside_range,
-    without_draws,
-)
+from truehalf.verification.chain.caveats import not_compared, of_files, outside_range, without_draws
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
 from truehalf.verification.chain.reference import with_shapes
 from truehalf.verification.chain.stage import shape_findings
 from truehalf.verification.comparison import Comparison, Known, compare_outputs
 from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.delivered import judge_file
-from truehalf.verification.findings import (
-    FAILED,
-    NOT_VERIFIED,
-    Finding,
-    not_checked,
-)
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.metrics.kinds import kinds_of

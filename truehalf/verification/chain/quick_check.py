@@ -77,8 +77,20 @@ class _Samples:
         return report, spoiled or ([] if self.is_drawn else failed)
 
     def held(self, reference: OpenFile, candidate: Path) -> bool:
-        """Whether a file with pins is within half the tolerance."""
-        return not self.compared(reference, candidate, _PINNED)[1]
+        """Whether a file with pins is within half the tolerance, and its outputs react to the input as the
+        reference's do.
+        """
+        report, failed = self.compared(reference, candidate, _PINNED)
+        unmoved = _unmoved(report)
+        if failed or not unmoved:
+            return not failed
+        return unmoved <= _unmoved(self.compared(reference, reference.file.path)[0])
+
+
+def _unmoved(report: Report) -> set[str]:
+    """Outputs of which it is not known that they react to the input."""
+    open_ = (each for each in report.findings if each.check == "reaction" and each.state == NOT_VERIFIED)
+    return {str(each.facts.get("output")) for each in open_ if each.decides}
 
 
 def quick_check(
