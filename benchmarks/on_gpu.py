@@ -29,7 +29,7 @@ from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profiles import completed
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.machine import probe
-from truehalf.verification.chain.chain import MEASURED_STAGES, Making, verify
+from truehalf.verification.chain.chain import MEASURED_STAGES, verify
 from truehalf.verification.chain.configured import read_frozen
 
 RESULTS = Path(__file__).resolve().parent / "results" / "on_gpu.json"
@@ -59,9 +59,9 @@ def verified(root: Path, config: Config, evaluation: Evaluation) -> dict[str, An
     spec = read_spec(artifacts / "trace" / "io_spec.json")
     frozen = read_frozen(artifacts / "reference", config, root, spec)
     files = {name: ModelFile(artifacts / name / "model.onnx") for name in MEASURED_STAGES}
-    options = frozen.options(replace(config.verify, evaluation=evaluation))
+    judge = frozen.judge(replace(config.verify, evaluation=evaluation))
     with tempfile.TemporaryDirectory() as out:
-        report: Any = verify(frozen.reference, files, Path(out), options, Making(frozen.adversarial)).to_json()
+        report: Any = verify(judge, files, Path(out)).to_json()
     found = {**report, **report["metrics"]}
     return {key: found.get(key) for key in _VERIFIED}
 

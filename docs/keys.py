@@ -14,7 +14,7 @@ FORMS = {  # heading -> the classes whose keys stand there
     "reports/verify.json, truehalf verify --json": ("truehalf.verification.report.Report",),
     "reports/engine.json": ("truehalf.engines.engine_report.EngineReport",),
     "compiled (in engine.json)": ("truehalf.engines.engine_report.CompilerFacts",),
-    "Metrics of tensors": ("truehalf.verification.metrics.output_errors.OutputErrors",),
+    "Metrics of tensors": ("truehalf.verification.metrics.outputs.OutputErrors",),
     "Metrics of detections": ("truehalf.verification.metrics.detections.DetectionSummary",),
     "Metrics of classes": ("truehalf.verification.metrics.classification.ClassAgreement",),
 }

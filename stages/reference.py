@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from stages.frame import Report, Stage
 from truehalf.files import write_json
+from truehalf.ir.model_forms import ModelFile
 from truehalf.models.source import open_model
 from truehalf.verification.chain.configured import freeze_configured
-from truehalf.verification.chain.held_against import measure_files
 from truehalf.verification.chain.reference import write_reference
 
 
@@ -20,9 +20,8 @@ def run(stage: Stage) -> Report:
     frozen = freeze_configured(module, config, stage.root, stage.io_spec(), files["slim"])
     reference, adversarial = frozen.reference, frozen.adversarial
     write_reference(stage.out, reference, adversarial, frozen.batch)
-    options = frozen.options(config.verify)
-    measured = measure_files(reference, adversarial, files["slim"], files.values(), options)
-    write_json(stage.out / "measured.json", measured)
+    judge = frozen.judge(config.verify).beside(ModelFile(files["slim"]))
+    write_json(stage.out / "measured.json", judge.measured(files.values()))
     precision = reference.precision()
     return {
         "samples": len(reference.names),

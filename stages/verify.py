@@ -9,7 +9,7 @@ from truehalf.engines.precision import contradiction
 from truehalf.files import read_json
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.chain import FINAL, MEASURED_STAGES
-from truehalf.verification.chain.verify_configured import verify_configured
+from truehalf.verification.chain.configured import verify_configured
 
 
 def run(stage: Stage) -> Report:

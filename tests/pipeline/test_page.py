@@ -35,7 +35,7 @@ VERIFY = {
 MODEL = {"nodes": 1000, "casts": 3, "float_nodes": 900, "fp16_nodes": 890, "fp16_fraction": 890 / 900, "size_mb": 5.85}
 GATES = [
     {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "state": "failed"}
-    | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "absent"}]},
+    | {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "error": "missed 1"}]},
     {
         "gate": "nonfinite_max",
         "measures": "y",
@@ -137,7 +137,7 @@ def test_a_whole_run_is_shown(folder):
         ),
     ):
         assert expected in text, expected
-    assert re.search(r"s/7\W+class 3\W+absent", text)
+    assert re.search(r"s/7\W+missed 1", text)
     html = render(folder)
     assert 'class="card verdict passed"' in html
     assert re.search(r"\b1 of 2 nodes\b.*? FP32", text)

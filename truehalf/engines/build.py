@@ -19,7 +19,7 @@ from truehalf.config.typed import plain
 from truehalf.engines.compiled import attention_gate, compiler_facts, gate_sentence, half_gate
 from truehalf.engines.engine_report import EngineReport, Layer, Parity
 from truehalf.engines.layers import explained, is_shared, layers_of_inspector, layers_of_log, named_file, told_names
-from truehalf.engines.outputs import Engine, EngineReference, compare_outputs, feeds_at, latencies, points_of
+from truehalf.engines.outputs import Engine, compare_engine, feeds_at, latencies, points_of
 from truehalf.engines.precision import contradiction, precision_facts
 from truehalf.engines.trtexec import ENGINE_FILE, PLAN_FILE, plan_of
 from truehalf.errors import StageError, attempted, refuse, some_of
@@ -36,6 +36,7 @@ from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key
 from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder, BuildRefusal
 from truehalf.verification.chain.configured import read_frozen
+from truehalf.verification.chain.stage import Judge
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 COMPILED_FILE, REPORT_FILE = "model.rtx.engine", "engine.json"
@@ -62,7 +63,7 @@ class Order:
 
     declared: str
     profiles: Sequence[Profile]
-    evidence: Callable[[], EngineReference | str] = lambda: NO_EVIDENCE
+    evidence: Callable[[], Judge | str] = lambda: NO_EVIDENCE
     probe: Machine | None = None
     lint: LintConfig = field(default_factory=LintConfig)
     target: TargetConfig = field(default_factory=TargetConfig)
@@ -112,7 +113,7 @@ def build_configured(file: ModelFile, out: Path, config: Config, root: Path) -> 
         return build_engine(file, out, order, config.engine)
 
 
-def evidence_of(config: Config, root: Path) -> EngineReference:
+def evidence_of(config: Config, root: Path) -> Judge:
     """The reference that the stage of that name has frozen in a workspace, on the samples of its configuration.
 
     Raises:
@@ -120,11 +121,9 @@ def evidence_of(config: Config, root: Path) -> EngineReference:
     """
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
     frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
-    slim, images = root / "artifacts" / "slim" / "model.onnx", frozen.adversarial
+    slim, judge = root / "artifacts" / "slim" / "model.onnx", Judge(frozen.reference, frozen.adversarial, config.verify)
     # A machine that builds engines may have pulled no more than it needs for that.
-    file = ModelFile(slim) if slim.is_file() else None
-    images = images if isinstance(images, str) else images.beside(file)
-    return EngineReference(frozen.reference.beside(file), images, config.verify)
+    return judge.beside(ModelFile(slim)) if slim.is_file() else judge
 
 
 def build_engine(
@@ -356,17 +355,15 @@ class _Work:
 
     # --- outputs and latency --------------------------------------------------------------------------------------
 
-    def _compared(
-        self, report: EngineReport, engine: Engine, evidence: EngineReference | str, evaluation: str
-    ) -> EngineReport:
+    def _compared(self, report: EngineReport, engine: Engine, evidence: Judge | str, evaluation: str) -> EngineReport:
         """The report with the outputs of an engine against the reference."""
-        parity = compare_outputs(engine, self.file, self.order.profiles, evidence, evaluation)
+        parity = compare_engine(engine, self.file, self.order.profiles, evidence, evaluation)
         if engine.provider == ort.CPU and self.order.declared == "fp16" and parity["state"] == VERIFIED:
             parity |= {"state": NOT_VERIFIED, "reason": CPU_FP16}
         return replace(report, parity=parity)
 
     def _timed(
-        self, report: EngineReport, engine: Engine, evidence: EngineReference | str, further: Sequence[str]
+        self, report: EngineReport, engine: Engine, evidence: Judge | str, further: Sequence[str]
     ) -> EngineReport:
         """The report with the latency of an engine, which is closed."""
         samples = () if isinstance(evidence, str) else evidence.reference.samples

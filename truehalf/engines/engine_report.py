@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from truehalf.json_values import JsonObject, from_fields, to_fields
 from truehalf.runtime.timing import Timing
-from truehalf.verification.stage_numbers import AdversarialFacts, StageNumbers
 
 
 class Layer(TypedDict):
@@ -43,10 +42,12 @@ class PointLatency(PointOfProfile, Timing):
     """Latency at a point."""
 
 
-class Parity(StageNumbers, total=False):
-    """The engine's outputs against the reference; where they were measured, with the headline of a stage.
+class Parity(TypedDict, total=False):
+    """The engine's outputs against the reference.
 
     Attributes:
+        state, reason: "verified", "failed" or "not verified", and why.
+        matched_fraction ... max_abs_error: where outputs were measured, the numbers of verify in a line.
         evaluation, provider: what computed them.
         samples: how many.
         batches: at min, opt and max of the profiles.
@@ -54,11 +55,24 @@ class Parity(StageNumbers, total=False):
         gates: of verify.
     """
 
+    state: str
+    reason: str
+    matched_fraction: float | None
+    box_error_px_p99: float | None
+    score_error_p99: float | None
+    top1_agreement: float | None
+    max_abs_error: dict[str, float]
+    ap50: float | None
+    ap50_95: float | None
+    ap50_95_fp32: float | None
+    self_ap50_95: float | None
+    tensor_rms: float | None
+    nonfinite: int
     evaluation: str
     provider: str
     samples: int
     batches: JsonObject
-    adversarial: AdversarialFacts
+    adversarial: JsonObject
     gates: Sequence[JsonObject]
 
 

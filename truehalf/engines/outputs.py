@@ -8,14 +8,13 @@ outputs at opt.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, cast
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.config.engine import KINDS, LatencyConfig
-from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
 from truehalf.engines.engine_report import Parity, PointLatency, PointOfProfile
 from truehalf.errors import StageError
@@ -23,9 +22,7 @@ from truehalf.io_spec.profiles import Profile
 from truehalf.ir.facts import fed_inputs, lengths_of
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.timing import timed
-from truehalf.verification.chain.held_against import measured_file
-from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import headline
+from truehalf.verification.chain.stage import HEADLINE, Judge
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, PASSED, VERIFIED, reasons_of, verdict_of, worst_of
 from truehalf.verification.open_file import OpenFile, Runner
 
@@ -39,23 +36,8 @@ class Engine(Runner, Protocol):
         """A call that runs on these inputs and waits."""
 
 
-@dataclass(frozen=True)
-class EngineReference:
-    """The reference that an engine is compared with.
-
-    Attributes:
-        reference: the frozen outputs on the verification samples.
-        adversarial: those on the adversarial samples, or why there are none.
-        options: thresholds and gates.
-    """
-
-    reference: Reference
-    adversarial: Reference | str
-    options: VerifyConfig
-
-
-def compare_outputs(
-    engine: Runner, file: ModelFile, profiles: Sequence[Profile], evidence: EngineReference | str, evaluation: str
+def compare_engine(
+    engine: Runner, file: ModelFile, profiles: Sequence[Profile], evidence: Judge | str, evaluation: str
 ) -> Parity:
     """Compare an engine with the reference, and at min, opt and max with itself.
 
@@ -77,16 +59,15 @@ def compare_outputs(
     batch = (_batches(profiles[:1], ("opt",)) or sizes)[-1]
     options = replace(evidence.options, batch=batch, memory_gb=_ANY_MEMORY)
     try:
-        opened = OpenFile(file, evaluation, engine)
-        result = measured_file(opened, reference, evidence.adversarial, options, len(reference.names), sizes)
+        result = replace(evidence, options=options).of_open_file(OpenFile(file, evaluation, engine), sizes)
     except StageError as error:
         state = NOT_VERIFIED if error.code == "out-of-range" else FAILED  # of samples that no profile takes
         return parity | {"state": state, "reason": f"the engine does not run: {error}"}
     if missing := [name for name in reference.outputs if name not in result.outputs]:
         reason = f"the engine has no output {', '.join(missing)}; it has {', '.join(result.outputs) or 'none'}"
         return parity | {"state": FAILED, "reason": reason}
-    batches = result.facts["batches"]
-    findings = [finding for finding in result.findings(options) if finding.check != "batch"]
+    batches = result.batches
+    findings = [finding for finding in result.findings(options.require) if finding.check != "batch"]
     verdict = verdict_of(findings)
     state = worst_of([VERIFIED if verdict == PASSED else verdict, batches["state"]])
     reasons = [*reasons_of(findings), *([] if batches["state"] == VERIFIED else [batches["reason"]])]
@@ -94,11 +75,11 @@ def compare_outputs(
         "Parity",
         {
             **parity,
-            **headline(result.facts),
+            **{name: result.comparison.measures[name] for name in HEADLINE},
             "state": state,
             "reason": "" if state == VERIFIED else "; ".join(reasons),
             "batches": batches,
-            "adversarial": result.facts["adversarial"],
+            "adversarial": result.adversarial,
             "gates": [finding.as_dict() for finding in findings if "gate" in finding.facts],
         },
     )

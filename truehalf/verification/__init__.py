@@ -1,3 +1,3 @@
-"""Comparison of files: runs, findings, `metrics/`, `judging/` (one strategy a task), `chain/`, `localize/` (the node at
-fault), `pinning/` (further pins).
+"""Comparison of files: runs, `metrics/`, `comparison.py` (the one judge of outputs) and `gates.py`, findings,
+`chain/` (its doors), `localize/` (the node at fault), `pinning/` (further pins).
 """

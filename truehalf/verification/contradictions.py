@@ -25,7 +25,6 @@ from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.findings import FAILED, Finding, not_checked
 
-_OF_NAMES = re.compile(r"(^|[^a-z])(names|classes|labels|categories)$", re.IGNORECASE)
 _OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label", re.IGNORECASE)
 _SIZES = ("shape", "traced")
 _SHOWN = 60  # characters of a value
@@ -47,10 +46,9 @@ def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> It
             yield Finding("metadata", FAILED, _reason(f"I/O spec, {where}", a, b), no_node=True)
     for key, text in candidate.metadata_props.items():
         if _OF_CLASSES.fullmatch(key) and key in reference.metadata_props:
-            a, b = _value(key, reference.metadata_props[key]), _value(key, text)
-            names = _names(a), _names(b)
+            names = _names_in(reference.metadata_props[key]), _names_in(text)
             if None not in names and names[0] != names[1]:
-                yield Finding("metadata", FAILED, _reason(repr(key), a, b), no_node=True)
+                yield Finding("metadata", FAILED, _reason(repr(key), *names), no_node=True)
 
 
 def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:
@@ -88,7 +86,7 @@ def _differ(a: Any, b: Any) -> bool:
 
 def class_names_in(model: ir.Model) -> tuple[str, ...]:
     """Names of classes that the metadata of any tool's file hold under a key that says so; empty: none."""
-    found = (_names(_value(key, text)) for key, text in model.metadata_props.items() if _OF_CLASSES.fullmatch(key))
+    found = (_names_in(text) for key, text in model.metadata_props.items() if _OF_CLASSES.fullmatch(key))
     named = next(filter(None, found), [])
     return () if any("(" in name for name in named) else tuple(named)
 
@@ -101,15 +99,15 @@ def _names(value: Any) -> list[str] | None:
     return list(value) if is_list else None
 
 
-def _value(key: str, text: str) -> Any:
-    """JSON or a literal of Python, a list of names where the key says so, else the text."""
+def _names_in(text: str) -> list[str] | None:
+    """Names of classes in JSON, a literal of Python or a text with commas or line ends; None of anything else."""
     for read in (json.loads, ast.literal_eval):
         try:
-            return read(text)
+            return _names(read(text))
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
     names = [name.strip() for name in re.split(r"[,;\n]", text.strip())]
-    return names if len(names) > 1 and _OF_NAMES.search(key) else text
+    return names if len(names) > 1 else None
 
 
 def _reason(where: str, *values: Any) -> str:

@@ -24,9 +24,8 @@ import onnx_ir as ir
 from truehalf.errors import StageError
 from truehalf.ir.facts import is_op
 from truehalf.ir.ops import Trait, has, row_of
+from truehalf.verification.comparison import Comparison
 from truehalf.verification.graft import Graft
-from truehalf.verification.judging.judge import is_beyond
-from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.half_steps import DRAWS, moved
 from truehalf.verification.metrics.yardstick import FLOOR, MASK, SLACK, compared_places, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
@@ -40,15 +39,15 @@ _SELECT = ("TopK", "MaxPool")  # decisions whose values are decided on again
 
 
 def without_near_ties(
-    runs: Sequence[Run], rerun: Rerun | None, measure: Callable[[Sequence[Run], int], Measured]
-) -> Measured:
+    runs: Sequence[Run], rerun: Rerun | None, measure: Callable[[Sequence[Run], int], Comparison]
+) -> Comparison:
     """Measure runs; where an output or a gate fails, beside a reference that has decided on the candidate's operands.
 
     Args:
         measure: of runs, and how many tensors of the candidate the reference was given.
     """
     seen = measure(runs, 0)
-    if rerun is None or rerun.candidate is None or not is_beyond(seen):
+    if rerun is None or rerun.candidate is None or not seen.may_be_ties:
         return seen
     known = {str(value.name) for node in rerun.candidate.file.model.graph for value in node.outputs if value.name}
     names, choices = operands(rerun.reference().file.model, known)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -20,18 +20,25 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.codes import coded, codes_in
 from truehalf.config.verification import Evaluation
 from truehalf.data.samples import Sample, digest_of, repeated
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.errors import StageError
+from truehalf.errors import StageError, some_of
+from truehalf.float16 import MAX
 from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort import CUDA, Session
+from truehalf.verification.findings import NOT_VERIFIED, VERIFIED, Finding, not_checked
 from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
-from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_on, part_of
+from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_of, part_of, parts_of
 
 FP32_CPU = "fp32-cpu"
+SUMS_IN_FP32 = (
+    "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
+    "as tensor cores do"
+)
 Arrays = dict[str, np.ndarray]
 
 
@@ -50,6 +57,39 @@ class Ran:
     cpu_nodes: Sequence[str] | None
     not_split: Mapping[str, str]
     beyond_float16: Mapping[str, float]
+
+    def findings(self) -> list[Finding]:
+        """What a run shows of kernels that accumulate in FP16, the nodes that did not run on CUDA, and inputs that
+        float16 does not hold.
+        """
+        found = [self._accumulation()]
+        if self.cpu_nodes:
+            text = f"{len(self.cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
+            found.append(not_checked(f"{text}: {some_of(self.cpu_nodes)}"))
+        for name, value in self.beyond_float16.items():
+            beyond = f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {MAX:g}"
+            found.append(not_checked(f"{beyond}, and the candidate takes float16: there it is Inf", explains=True))
+        return found
+
+    def _accumulation(self) -> Finding:
+        is_plain = self.evaluation == Evaluation.emulated_fp16.value
+        if self.not_split:
+            named = some_of((f"{node}: {why}" for node, why in self.not_split.items()), between="; ")
+            left = f"sums inside {len(self.not_split)} FP16 nodes were not rounded ({named})"
+            # A sum of more terms than are rounded one by one may stop growing long before the last.
+            are_too_long = any(codes_in(why) for why in self.not_split.values())
+            if are_too_long:
+                left += "; keep them FP32, or run the file (verify.evaluation=cuda)"
+            reason = f"{SUMS_IN_FP32}; {left}" if is_plain else f"kernels that accumulate in FP16: {left}"
+            return Finding("accumulation", NOT_VERIFIED, coded("sums-not-rounded", reason), decides=are_too_long)
+        if is_plain:
+            reason = f"{SUMS_IN_FP32}; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
+            return Finding("accumulation", NOT_VERIFIED, coded("sums-not-rounded", reason), decides=False)
+        if is_pessimistic(self.evaluation):
+            return Finding("accumulation", VERIFIED, "sums inside nodes are rounded to FP16, too")
+        ran = self.evaluation != FP32_CPU
+        reason = f"the kernels of {self.evaluation} ran" if ran else "the file holds no FP16"
+        return Finding("accumulation", VERIFIED, reason)
 
 
 class Runner(Protocol):
@@ -219,29 +259,17 @@ class OpenFile:
                 parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
             return joined(parts)
 
-    def run_all(
-        self,
-        samples: Sequence[Sample],
-        batch: int,
-        given: Mapping[str, np.ndarray] | None = None,
-        alone: bool = False,
-    ) -> Arrays:
+    def run_all(self, samples: Sequence[Sample], batch: int, alone: bool = False) -> Arrays:
         """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
 
         Args:
-            given: further inputs, [samples, ...] by name.
             alone: one run at a time, as one may take all the memory that a verification has.
 
         Raises:
             UnevenShapes: an output that cannot be put together, since its shape varies.
         """
-
-        def run(part: Part) -> Arrays:
-            more = part_of(given or {}, part.start, part.rows)
-            return self.run(replace(part, feed={**part.feed, **more}))
-
-        size, told = self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}"
-        return outputs_on(samples, size, run, told, 1 if alone else self._lanes)
+        parts = parts_of(samples, self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}")
+        return outputs_of((part for part, _ in parts), self.run, 1 if alone else self._lanes)
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""

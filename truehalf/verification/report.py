@@ -7,29 +7,25 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from truehalf.files import plain
-from truehalf.io_spec.outputs import DETECTIONS, TENSORS
+from truehalf.io_spec.outputs import TENSORS
 from truehalf.json_values import JsonObject
 from truehalf.verification.chain.suggested_pins import SuggestedPins
+from truehalf.verification.comparison import Comparison
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
-from truehalf.verification.judging.judge import judged_outputs
-from truehalf.verification.judging.user_metrics import CHECK as USER_METRICS
 from truehalf.verification.localize.locate import Place, first_bad_node
 from truehalf.verification.localize.suspects import Suspect
-from truehalf.verification.localize.worst_sample import worst_sample
-from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.classification import ClassAgreement
 from truehalf.verification.metrics.detections import DetectionSummary
-from truehalf.verification.metrics.output_errors import OutputErrors
-from truehalf.verification.open_file import FP32_CPU, Ran
+from truehalf.verification.metrics.outputs import OutputErrors
+from truehalf.verification.open_file import Ran
 from truehalf.verification.pinning.as_argument import pins_flags
-from truehalf.verification.stage_numbers import StageNumbers
+from truehalf.verification.user_metrics import CHECK as USER_METRICS
 
-_DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node", "pins")
-_COUNTS = ("matched_fraction", "reference", "matched", "missed", "extra", "label_flips")
-_SPREADS = ("box_error_px", "score_error", "rank_error")
-_LEVELS = ("p50", "p99", "max")
-_SELF = ("self_ap50", "self_ap50_95", "low_self_ap50_95_drop")
-_CLASSES = ("top1_agreement", "top5_agreement", "kl_max")
+_FIELDS = (
+    *("evaluation", "provider", "reference_evaluation", "left_out", "preprocessing", "proposed", "plugins"),
+    *("stages", "suggestion"),
+)
+_DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node", "pins", "task", "samples", "worst_sample")
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class Report:
         proposed: I/O spec that was taken, as none is declared and outputs are plainly detections; None otherwise.
         stages: of a chain, each file in short.
         suggestion: further pins, searched and confirmed; None unless asked for.
-        average_precision: of a chain, ap50 and what follows it.
+        comparison: what was compared, whose measures stand in JSON beside these; None where nothing was run.
         ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
         matched_fraction, missed, extra, label_flips: of detections above the score threshold.
         metrics: of the user's own functions.
@@ -72,24 +68,51 @@ class Report:
     """
 
     findings: Sequence[Finding]
-    task: str
-    outputs: Mapping[str, OutputErrors]
-    detections: DetectionSummary | None
-    classification: ClassAgreement | None
-    tensor_rms: float | None
     evaluation: str
     provider: str
     reference_evaluation: str
-    samples: int
-    worst_sample: str | None
+    comparison: Comparison | None = None
     left_out: Sequence[str] = ()
     place: Place | None = None
     preprocessing: JsonObject | None = None
     proposed: JsonObject | None = None
     plugins: Sequence[str] = ()
-    average_precision: Mapping[str, float | None] = field(default_factory=dict)
-    stages: Mapping[str, StageNumbers] = field(default_factory=dict)
+    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     suggestion: SuggestedPins | None = None
+
+    @property
+    def task(self) -> str:
+        return self.comparison.task if self.comparison else TENSORS
+
+    @property
+    def outputs(self) -> Mapping[str, OutputErrors]:
+        return self.comparison.outputs if self.comparison else {}
+
+    @property
+    def measures(self) -> Mapping[str, Any]:
+        """Numbers by name; empty where nothing was run."""
+        return self.comparison.measures if self.comparison else {}
+
+    @property
+    def detections(self) -> DetectionSummary | None:
+        return self.measures.get("detections")
+
+    @property
+    def classification(self) -> ClassAgreement | None:
+        return self.measures.get("classification")
+
+    @property
+    def tensor_rms(self) -> float | None:
+        return self.measures.get("tensor_rms")
+
+    @property
+    def samples(self) -> int:
+        return int(self.measures.get("samples", 0))
+
+    @property
+    def worst_sample(self) -> str | None:
+        worst = self.comparison.worst if self.comparison else None
+        return None if worst is None or self.comparison is None else self.comparison.samples[worst].sample
 
     @property
     def verdict(self) -> str:
@@ -130,58 +153,30 @@ class Report:
 
     def to_json(self) -> JsonObject:
         """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
-        of_boxes: Mapping[str, Any] = self.detections or {}
-        of_classes: Mapping[str, Any] = self.classification or {}
-        errors = self.outputs.items()
         found = [finding.as_dict() for finding in self.findings]
-        place = asdict(self.place) if self.place else {}
+        place = asdict(self.place) if self.place else None
         content: JsonObject = plain(
-            asdict(self)
-            | {name: getattr(self, name) for name in _DERIVED}
+            {name: getattr(self, name) for name in (*_FIELDS, *_DERIVED)}
+            | dict(self.measures)
             | {
                 "status": "failed" if self.verdict == FAILED else "done",
                 "findings": found,
-                "suspects": place.get("suspects", []),
+                "outputs": {name: asdict(errors) for name, errors in self.outputs.items()},
+                "place": place,
+                "suspects": place["suspects"] if place else [],
                 "checks": by_check(self.findings),
                 "metrics": {one["gate"]: one["value"] for one in found if one["check"] == USER_METRICS},
-                "nan": sum(each.nan for _, each in errors),
-                "inf": sum(each.inf for _, each in errors),
-                "max_abs_error": {n: e.max_abs for n, e in errors if e.max_abs is not None},
             }
-            | {name: (of_boxes or of_classes).get(name) for name in _COUNTS}
-            | {f"{name}_{level}": (of_boxes.get(name) or {}).get(level) for name in _SPREADS for level in _LEVELS}
-            | {name: of_boxes.get(name) for name in _SELF}
-            | {name: of_classes.get(name) for name in _CLASSES}
-            | dict(self.average_precision)
         )
         return content
 
 
-def report_on_file(findings: Sequence[Finding], evaluation: str) -> Report:
-    """The report on a file that fails as it lies on disk: nothing was run."""
-    return Report(findings, TENSORS, {}, None, None, None, evaluation, "", FP32_CPU, 0, None)
-
-
 def report_on(
-    seen: Measured, findings: Sequence[Finding], ran: Ran, reference_evaluation: str, labelled: bool = False
+    comparison: Comparison | None, findings: Sequence[Finding], ran: Ran, reference_evaluation: str
 ) -> Report:
     """The report on a file, before it is looked for where it goes wrong.
 
     Args:
-        labelled: whether the samples have true boxes.
+        comparison: None of a file that fails as it lies on disk: nothing was run.
     """
-    is_usable = seen.task == DETECTIONS and not seen.untrained and seen.decodable
-    worst = worst_sample(seen)
-    return Report(
-        findings=findings,
-        task=seen.task,
-        outputs=judged_outputs(seen, findings),
-        detections={**seen.summary, **seen.self_precision(labelled)} if is_usable else None,
-        classification=seen.classification,
-        tensor_rms=seen.largest_rms,
-        evaluation=ran.evaluation,
-        provider=ran.provider,
-        reference_evaluation=reference_evaluation,
-        samples=sum(max(run.rows, 1) for run in seen.runs),
-        worst_sample=worst[0].names[worst[1]] if worst else None,
-    )
+    return Report(findings, ran.evaluation, ran.provider, reference_evaluation, comparison)

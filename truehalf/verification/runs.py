@@ -62,6 +62,11 @@ class Run:
     feed: int = 0
     start: int = 0
 
+    @property
+    def places(self) -> Sequence[str]:
+        """Names of the samples that axis 0 counts; one name where it counts none."""
+        return self.names[: max(self.rows, 1)]
+
 
 def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
     """float32 as float16 where a file wants that, and back; all else as it is."""
@@ -77,29 +82,25 @@ def as_read(value: Any) -> np.ndarray:
     return array if array.dtype.kind in "iubOSU" else array.astype(np.float32)
 
 
-def outputs_on(
-    samples: Sequence[Sample], size: int, run: Callable[[Part], Arrays], told: str, lanes: int = 1
-) -> dict[str, np.ndarray]:
-    """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `size` at most.
+def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
+    """Runs of `size` samples at most, with these samples.
 
     Args:
-        told: what the progress says.
-        lanes: how many runs go beside each other.
-
-    Raises:
-        UnevenShapes: an output that cannot be put together, since its shape varies.
+        told: label of the progress.
     """
-    return outputs_of((part for part, _ in parts_of(samples, size, told)), run, lanes)
-
-
-def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
-    """Runs of `size` samples at most, with these samples; see `outputs_on`."""
     for number, group in enumerate(track(batches(samples, size), told, -(-len(samples) // size))):
         yield Part(stacked(group), len(group), [sample.name for sample in group], start=number * size), group
 
 
 def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays], lanes: int = 1) -> dict[str, np.ndarray]:
-    """Outputs of consecutive runs as one; see `outputs_on`."""
+    """Outputs of consecutive runs as one, floats as float32.
+
+    Args:
+        lanes: how many runs go beside each other.
+
+    Raises:
+        UnevenShapes: an output that cannot be put together, since its shape varies.
+    """
     ran = in_lanes(parts, run, lanes)
     return joined([{name: np.atleast_1d(as_read(value)) for name, value in outputs.items()} for outputs in ran])
 
@@ -122,11 +123,6 @@ def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
                 "up to a fixed number of rows (top-k, or padding) inside the model",
             )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def count_nonfinite(outputs: Arrays, row: int | slice = slice(None)) -> int:
-    """NaN and Inf in all outputs, or in a row of them."""
-    return sum(int((~np.isfinite(value[row])).sum()) for value in outputs.values())
 
 
 def part_of(feed: Arrays, start: int, count: int) -> dict[str, np.ndarray]:

@@ -42,7 +42,7 @@ def config(tmp_path: Path) -> Config:
 def test_the_evidence_is_that_of_verify(config: Config, tmp_path: Path) -> None:
     evidence = evidence_of(config, tmp_path)
     assert len(evidence.reference.names) == 6 and evidence.reference.truth
-    assert not isinstance(evidence.adversarial, str) and len(evidence.adversarial.names) == 3
+    assert not isinstance(evidence.images, str) and len(evidence.images.names) == 3
     assert evidence.options == config.verify
 
 

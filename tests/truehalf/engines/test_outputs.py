@@ -18,11 +18,12 @@ from tests.tiers import compiled
 from tests.truehalf.engines.building import build_engine
 from tests.truehalf.verification.held import COUNT, Rows, evidence, outputs_of
 from truehalf.config.engine import KINDS
-from truehalf.engines.outputs import EngineReference, compare_outputs, feeds_at, points_of
+from truehalf.engines.outputs import compare_engine, feeds_at, points_of
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime import tensorrt
 from truehalf.runtime.tensorrt import RTX
+from truehalf.verification.chain.stage import Judge
 
 PROFILES = [{"x": {"min": [1, 1], "opt": [2, 1], "max": [4, 1]}}]
 MACHINE: Any = NO_GPU | {"gpus": [{"name": "NVIDIA T4", "compute_capability": "7.5"}]}
@@ -68,12 +69,12 @@ class Answering:
 
 def held(folder: Path, answer: Callable[[np.ndarray], Rows] = outputs_of, **options: Any) -> Any:
     file = ModelFile(model(folder))
-    return compare_outputs(Answering(answer), file, PROFILES, evidence(**options), "tensorrt")
+    return compare_engine(Answering(answer), file, PROFILES, evidence(**options), "tensorrt")
 
 
 def test_an_engine_that_finds_the_same_is_verified_on_all_samples_and_at_every_batch(tmp_path: Path) -> None:
     engine = Answering()
-    parity = compare_outputs(engine, ModelFile(model(tmp_path)), PROFILES, evidence(), "tensorrt")
+    parity = compare_engine(engine, ModelFile(model(tmp_path)), PROFILES, evidence(), "tensorrt")
     assert (parity["state"], parity["reason"]) == ("verified", "")
     rows: Any = parity["batches"]["sizes"]
     assert [(row["batch"], row["state"]) for row in rows] == [(size, "verified") for size in (1, 2, 4)]
@@ -165,7 +166,7 @@ class Bench:
     folder: Path
     engine: Answering = field(default_factory=Answering)
 
-    def built(self, reference: EngineReference | str = "none was given", **options: Any) -> dict[str, Any]:
+    def built(self, reference: Judge | str = "none was given", **options: Any) -> dict[str, Any]:
         return build_engine(
             model(self.folder),
             self.folder / "out",

@@ -7,10 +7,10 @@ import numpy as np
 from tests.configurations import composed
 from truehalf.config.validate import validate
 from truehalf.data.samples import Sample
-from truehalf.engines.outputs import EngineReference
 from truehalf.io_spec.decode import Detections, decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
+from truehalf.verification.chain.stage import Judge
 
 OPTIONS = validate(composed()).verify
 SPEC = IoSpec.from_json(
@@ -33,12 +33,10 @@ def outputs_of(x: np.ndarray) -> Rows:
     return {"logits": logits, "boxes": boxes}
 
 
-def evidence(adversarial: bool = True, labels: bool = True) -> EngineReference:
+def evidence(adversarial: bool = True, labels: bool = True) -> Judge:
     """The reference on five samples of input x [1], and on two adversarial ones."""
     reference = _frozen("s", range(COUNT), labels)
-    return EngineReference(
-        reference, _frozen("adversarial", range(2), labels) if adversarial else "FP32 fails there", OPTIONS
-    )
+    return Judge(reference, _frozen("adversarial", range(2), labels) if adversarial else "FP32 fails there", OPTIONS)
 
 
 def _frozen(name: str, numbers: range, labels: bool) -> Reference:
@@ -47,4 +45,4 @@ def _frozen(name: str, numbers: range, labels: bool) -> Reference:
     outputs = outputs_of(np.array([[i] for i in numbers], np.float32))
     found = decode(outputs, SPEC)
     truth = [Detections(f.boxes_px[f.scores > 0.5], f.labels[f.scores > 0.5], f.scores[f.scores > 0.5]) for f in found]
-    return Reference(samples, names, names, outputs, SPEC, found, truth if labels else None, None)
+    return Reference(samples, names, names, outputs, SPEC, found, truth if labels else None)

@@ -18,6 +18,7 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference, freeze
+from truehalf.verification.chain.stage import Judge
 
 SIZE, QUERIES, CLASSES = 32, 4, 3
 OPTIONS = VerifyConfig(
@@ -159,8 +160,9 @@ def verified(
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    more |= {"adversarial": adversarial or saturated(module, spec), "batch_sizes": (1, 8)}
-    return chain.verify(reference, files, folder / "out", options, chain.Making(**more)).to_json()
+    judge = Judge(reference, adversarial or saturated(module, spec), options)
+    made = chain.Making(**more | {"batch_sizes": (1, 8)})
+    return chain.verify(judge, files, folder / "out", made).to_json()
 
 
 def state(report: Mapping[str, Any], check: str) -> dict[str, Any]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.measuring.shipped import shipped
 from tests.messages import expect
 from truehalf.codes import coded, codes_in
-from truehalf.config.verification import GatesConfig
-from truehalf.io_spec.decode import Detections
+from truehalf.verification.chain.stage import unmet
 from truehalf.verification.findings import (
     FAILED,
     NOT_VERIFIED,
@@ -23,49 +20,17 @@ from truehalf.verification.findings import (
     reasons_of,
     verdict_of,
 )
-from truehalf.verification.judging.checks import (
-    nothing_compared,
-    of_conditions,
-    of_run,
-    sums_not_rounded,
-    unmet,
-)
-from truehalf.verification.judging.judge import same_detections
-from truehalf.verification.metrics.detections import match
 from truehalf.verification.open_file import Ran
-from truehalf.verification.reaction import reactions
-from truehalf.verification.runs import Run
-from truehalf.verification.stage_numbers import SameOutputs
 
-LIMITS = GatesConfig(**shipped("verify/detection")["gates"])
-FINE = {"state": "verified", "reason": "fine"}
+HOW = {"evaluation": "fp32-cpu", "provider": "any", "not_split": {}, "cpu_nodes": None, "beyond_float16": {}}
 
 
 def findings(**facts: Any) -> list[Finding]:
-    beside = {name: facts.pop(name, FINE) for name in ("batches", "adversarial")}
-    how = {"evaluation": "fp32-cpu", "provider": "any", "not_split": {}, "cpu_nodes": None, "beyond_float16": {}}
-    return [*of_conditions(beside), *reactions([]), *of_run(Ran(**how | facts))]
+    return Ran(**HOW | facts).findings()
 
 
 def rows(**facts: Any) -> dict[str, dict[str, Any]]:
     return {row["check"]: row for row in by_check(findings(**facts))}
-
-
-def found(*boxes: tuple[float, int, float]) -> Detections:
-    """Boxes of 10 pixels by (left edge, label, score)."""
-    corners = np.array([[left, 0, left + 10, 10] for left, _, _ in boxes], np.float32).reshape(-1, 4)
-    labels = np.array([label for _, label, _ in boxes], np.int64)
-    return Detections(corners, labels, np.array([score for _, _, score in boxes], np.float32))
-
-
-def same(before: Detections, now: Detections) -> SameOutputs:
-    return same_detections([match(before, now, 0.5, 0.9)], LIMITS)
-
-
-def test_every_check_has_its_row() -> None:
-    assert {name: row["state"] for name, row in rows().items()} == dict.fromkeys(
-        ("batch", "adversarial", "reaction", "accumulation"), "verified"
-    )
 
 
 def test_a_check_fails_with_one_of_its_findings_else_is_open_with_one() -> None:
@@ -131,7 +96,7 @@ def test_accumulation_is_verified_only_where_every_sum_was_rounded_or_ran(
 def test_a_sum_of_more_terms_than_are_rounded_is_no_pass(evaluation: str) -> None:
     left = {"/lrn": "LRN", "/cumsum": coded("sums-not-rounded", "a sum of 5000 terms")}
     for not_split, decides in ((left, True), ({"/lrn": "LRN"}, False)):
-        found = of_run(Ran(evaluation, "CPU", [], not_split, {}))
+        found = findings(evaluation=evaluation, not_split=not_split)
         assert [finding.decides for finding in found if finding.check == "accumulation"] == [decides]
 
 
@@ -141,9 +106,9 @@ def test_each_evaluation_that_verifies_the_sums_has_its_own_reason() -> None:
 
 
 def test_of_many_nodes_the_first_are_named_and_the_others_counted() -> None:
-    said = sums_not_rounded({f"/n{i}": "why" for i in range(12)})
-    expect(said, "sums-not-rounded", 12, *(f"/n{i}: why" for i in range(10)), 2)
-    assert "/n10" not in said
+    (said,) = findings(evaluation="cuda", not_split={f"/n{i}": "why" for i in range(12)})
+    expect(said.reason, "sums-not-rounded", 12, *(f"/n{i}: why" for i in range(10)), 2)
+    assert "/n10" not in said.reason
 
 
 def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_said() -> None:
@@ -154,47 +119,13 @@ def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_said() -> None:
 
 
 def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_again() -> None:
-    open_, failed = {"state": "not verified", "reason": "none here"}, {"state": "failed", "reason": "8"}
-    found = [Finding("detections", VERIFIED, "held"), *findings(adversarial=open_, batches=failed)]
+    found = [Finding("detections", VERIFIED, "held"), Finding("batch", FAILED, "8")]
+    found.append(Finding("adversarial", NOT_VERIFIED, "none here", decides=False))
     (finding,) = unmet(found, ["adversarial", "batch", "detections"])
     expect(finding.reason, None, "verify.require", "adversarial", "none here")
     assert finding.state == "failed" and unmet(found, []) == []
     (finding,) = unmet(found, ["classes"])
     expect(finding.reason, None, "classes")
-
-
-def test_the_same_detections() -> None:
-    before = found((0, 1, 0.9), (50, 2, 0.8))
-    assert same(before, before)["state"] == "verified"
-    for now in (
-        found((0, 1, 0.9)),  # one is lost
-        found((0, 1, 0.9), (50, 2, 0.8), (90, 0, 0.7)),  # one is new
-        found((0, 1, 0.9), (50, 0, 0.8)),  # one is another class
-    ):
-        assert same(before, now)["state"] == "failed"
-
-
-def test_where_nothing_was_found_nothing_may_appear() -> None:
-    nothing = found()
-    assert same(nothing, nothing)["state"] == "verified"
-    row = same(nothing, found((0, 1, 0.9)))
-    assert (row["state"], row["reference"], row["extra"]) == ("failed", 0, 1)
-    expect(row["reason"], None, 1)
-
-
-def runs(**reference: Any) -> list[Run]:
-    arrays = {name: np.array(value) for name, value in reference.items()}
-    return [Run(["feed"], 0, arrays, arrays)] * 2
-
-
-def test_outputs_of_which_nothing_was_compared() -> None:
-    rows = nothing_compared(runs(a=[np.inf, np.nan], b=[0.0, 0.0], c=[0.0, np.inf], d=[0], e=[0.5, np.nan]))
-    for row, name in zip(rows, "abc", strict=True):
-        expect(row.reason, "nothing-compared", f"output {name!r}")
-        assert not row.decides and row.state == NOT_VERIFIED
-    (row,) = nothing_compared(runs(a=[np.inf, np.nan]))
-    assert row.decides
-    assert nothing_compared([]) == []
 
 
 def test_inputs_that_float16_does_not_hold_explain_what_failed() -> None:

@@ -25,9 +25,8 @@ from truehalf.verification import open_file
 from truehalf.verification.chain.chain import verify
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import measure_file
+from truehalf.verification.chain.stage import FileResult, Judge
 from truehalf.verification.float16_shapes import float16_shape_arithmetic
-from truehalf.verification.metrics.decoded import found_in
 from truehalf.verification.open_file import OpenFile, opened
 
 
@@ -58,20 +57,27 @@ def reference_of(path: Path) -> Reference:
     names = [sample.name for sample in samples]
     outputs = Session(path).run({"x": X})
     spec = IoSpec.from_json({"outputs": [{"name": "y"}]})
-    return Reference(samples, names, names, outputs, spec, found_in(outputs, spec), None, None)
+    return Reference(samples, names, names, outputs, spec, [], None)
+
+
+def measured(path: Path, reference: Reference) -> FileResult:
+    return Judge(reference, "none were given", OPTIONS).of_open_file(of(path), (1,))
+
+
+def wrong_shapes(result: FileResult) -> list[str]:
+    return [each.reason for each in result.findings(()) if "wrong-shape" in each.reason]
 
 
 @pytest.mark.parametrize("body", ["Slice", "TopK", "Resize"])
 def test_verify_fails_on_it(body: str, tmp_path: Path) -> None:
     reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 2 / 3))
-    options = validate(composed()).verify
-    stage = measure_file(of(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3)), reference, 2, options)
-    expect(stage.facts["unrounded_shapes"], "wrong-shape", "'y'", "[2, 200]", "[2, 199]")
-    assert stage.facts["shape_faults"] == [] and stage.facts["tensor_rms"] == 0, "it is right where it is rounded"
+    result = measured(saved(tmp_path / "bad.onnx", body, np.float16, 2 / 3), reference)
+    (wrong,) = wrong_shapes(result)
+    expect(wrong, "wrong-shape", "'y'", "[2, 200]", "[2, 199]")
+    assert result.comparison.measures["tensor_rms"] == 0, "it is right where it is rounded"
     reference = reference_of(saved(tmp_path / "fp32.onnx", body, np.float32, 0.5))
-    stage = measure_file(of(saved(tmp_path / "good.onnx", body, np.float16, 0.5)), reference, 2, options)
-    assert stage.facts["tensor_rms"] == 0 and stage.facts["shapes_unknown"] is None
-    assert stage.facts["unrounded_shapes"] is None
+    result = measured(saved(tmp_path / "good.onnx", body, np.float16, 0.5), reference)
+    assert result.comparison.measures["tensor_rms"] == 0 and result.shapes == []
 
 
 def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:
@@ -81,8 +87,7 @@ def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:
     for path, body in zip(paths, texts, strict=True):
         head = '<ir_version: 10, opset_import: ["": 21]> g (float[b, 300] x) => (float[c, 300] y)'
         onnx.save(onnx.parser.parse_model(f"{head} {{ {body} }}"), path)
-    stage = measure_file(of(paths[1]), reference_of(paths[0]), 2, validate(composed()).verify)
-    (fault,) = stage.facts["shape_faults"]
+    (fault,) = wrong_shapes(measured(paths[1], reference_of(paths[0])))
     expect(fault, "wrong-shape", "[2, 300]", "[4, 300]")
 
 
@@ -99,7 +104,8 @@ def test_a_file_that_the_cpu_provider_refuses_is_not_verified(tmp_path: Path, mo
             super().__init__(path, **options)
 
     monkeypatch.setattr(open_file, "Session", Refuses)
-    report = verify(reference, {"slim": fp32, "cast_cleanup": half}, tmp_path / "out", replace(OPTIONS, profile=False))
+    judge = Judge(reference, "none were given", replace(OPTIONS, profile=False))
+    report = verify(judge, {"slim": fp32, "cast_cleanup": half}, tmp_path / "out")
     found = compare(fp32, half, {"x": X}, locate=False)
     for verdict, reasons in ((report.verdict, report.reasons), (found.verdict, found.reasons)):
         (said,) = reasons

@@ -108,14 +108,14 @@ def test_one_box_shifted_by_two_pixels_fails(tmp_path: Path) -> None:
     planted = nothing("b")
     planted[0, 1, :2] = 2 / SIZE  # 32 px wide: IoU 30 * 30 / (2 * 1024 - 900) = 0.78
     report = held(tmp_path, b=planted)
-    assert report.verdict == "failed" and metrics(report)["displaced"] == 1 and report.worst_sample == "feed[0]"
+    assert report.verdict == "failed" and metrics(report)["missed"] == 1 and report.worst_sample == "feed[0]"
 
 
 def test_all_nan_fails(tmp_path: Path) -> None:
     report = held(tmp_path, l=np.full_like(nothing("l"), np.nan), b=np.full_like(nothing("b"), np.nan))
-    assert report.verdict == "failed" and metrics(report)["absent"] == 4
+    assert report.verdict == "failed" and metrics(report)["missed"] == 4
     assert report.outputs["logits"].nan == report.outputs["logits"].nonfinite_new == PICTURES * QUERIES * CLASSES
-    assert report.outputs["boxes"].max_abs == np.inf and report.outputs["boxes"].cosine is None
+    assert report.outputs["boxes"].max_abs == np.inf
 
 
 def test_one_nan_where_nothing_is_found_fails(tmp_path: Path) -> None:
@@ -208,12 +208,11 @@ def test_random_weights_are_never_passed_and_their_nan_fails(tmp_path: Path) -> 
     report = compare(*files, feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified"
     expect(report.not_verified[0], "weights-random")
-    assert report.outputs["logits"].passed
     planted = nothing("l")
     planted[0, 0] += 1
     report = compare(files[0], write(tmp_path / "c.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "not verified"
-    expect(report.reasons[-1], "weights-random", "'logits'")
+    expect(report.reasons[-1], "weights-random")
     planted[0, 0, 0] = np.nan
     report = compare(files[0], write(tmp_path / "d.onnx", l=planted), feeds(), spec=spec, locate=False)
     assert report.verdict == "failed"

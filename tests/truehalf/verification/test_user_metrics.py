@@ -12,8 +12,8 @@ from tests.messages import expect, raises
 from truehalf.config.verification import VerifyConfig
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import verdict_of
-from truehalf.verification.judging.user_metrics import judge_metrics
 from truehalf.verification.runs import Run
+from truehalf.verification.user_metrics import judge_metrics
 
 MODULE = """
 def shape(reference, candidate):

@@ -46,34 +46,23 @@ from truehalf.ir.facts import lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.ir.proto.plugins import name_alike, named, not_run, plugins_of
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.caveats import (
-    not_compared,
-    of_files,
-    outside_range,
-    without_draws,
-)
+from truehalf.verification.chain.caveats import not_compared, of_files, outside_range, without_draws
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
+from truehalf.verification.chain.reference import with_shapes
+from truehalf.verification.chain.stage import shape_findings
+from truehalf.verification.comparison import Comparison, Known, compare_outputs
 from truehalf.verification.contradictions import class_names_in
 from truehalf.verification.delivered import judge_file
-from truehalf.verification.findings import (
-    FAILED,
-    NOT_VERIFIED,
-    Finding,
-    not_checked,
-)
-from truehalf.verification.judging.checks import shape_findings
-from truehalf.verification.judging.judge import findings_on
-from truehalf.verification.judging.user_metrics import user_metrics
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
-from truehalf.verification.localize.worst_sample import worst_sample
-from truehalf.verification.measured import Measured
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.near_ties import without_near_ties
-from truehalf.verification.open_file import OpenFile, evaluation_of, is_pessimistic
-from truehalf.verification.report import Report, report_on, report_on_file
+from truehalf.verification.open_file import FP32_CPU, OpenFile, Ran, evaluation_of, is_pessimistic
+from truehalf.verification.report import Report, report_on
 from truehalf.verification.runs import Part, Run
+from truehalf.verification.user_metrics import user_metrics
 
 _ALWAYS = "always"
 _KEPT = 2**28  # bytes of samples
@@ -127,7 +116,8 @@ def compare(
     other = file_of(candidate)
     judged = judge_file(other, source) if judged is None else judged
     if any(each.state == FAILED for each in judged):
-        return report_on_file(judged, evaluation_of(other, options.evaluation.value))
+        not_run_yet = Ran(evaluation_of(other, options.evaluation.value), "", None, {}, {})
+        return report_on(None, judged, not_run_yet, FP32_CPU)
     stated = _spec_of(source, spec)
     files = _opened(reference if isinstance(reference, OpenFile) else source, other, options)
     model = files.reference.file.model
@@ -151,14 +141,14 @@ def compare(
         check_reference(run.reference, declared)
     rerun = files.rerun(feeds, declared)
 
-    def measure(runs: Sequence[Run], given: int) -> Measured:
-        return Measured(runs, declared, options, given=given, half_steps=half_steps, kinds=kinds)
+    known = Known(half_steps=rerun.half_steps(runs), kinds=kinds_of(declared, models[0]))
 
-    half_steps, kinds = rerun.half_steps(runs), kinds_of(declared, models[0])
-    seen = without_near_ties(runs, rerun, measure)
-    shapes = shape_findings(filter(None, [files.shape_problem]), files.shapes_unknown)
-    ran = files.candidate.ran
-    found = without_draws(findings_on(seen, ran, shapes), *models)
+    def compared(runs: Sequence[Run], given: int) -> Comparison:
+        return compare_outputs(runs, declared, options, replace(known, given=given))
+
+    comparison, ran = without_near_ties(runs, rerun, compared), files.candidate.ran
+    shapes = shape_findings(files.shape_problem, files.shapes_unknown)
+    found = without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
     caveats = list(() if of_images else outside_range(feeds, entry))
     caveats += not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
@@ -168,7 +158,7 @@ def compare(
     without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
-        report_on(seen, found, ran, files.reference.evaluation),
+        report_on(comparison, found, ran, files.reference.evaluation),
         left_out=without,
         preprocessing=None if samples.preprocessing is None else samples.preprocessing.as_dict(),
         proposed=None if proposed is None else proposed.to_json(),
@@ -177,7 +167,8 @@ def compare(
     deciding = [each for each in found if each.state == FAILED or (each.state == NOT_VERIFIED and each.decides)]
     blamed = any(not each.no_node for each in deciding)
     if locate == _ALWAYS or (locate and blamed):
-        run, row = worst_sample(seen) or (runs[0], 0)
+        places = [(run, row) for run in runs for row in range(len(run.places))]
+        run, row = places[comparison.worst or 0]
         feed = files.one_sample(feeds, run, row)
         if locate == _ALWAYS or not (wide := files.candidate.beyond_float16(feed)):
             return _located(report, files, feed, declared, run.names[row])
@@ -196,7 +187,7 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
         declared = spec_inside(reference.model) if spec is None else given_spec(spec)
         shapes = {str(value.name): lengths_of(value) for value in graph.inputs}
         check_spec(declared, [str(value.name) for value in graph.outputs], shapes)
-        declared = _with_shapes(declared, graph)
+        declared = with_shapes(declared, _stated(graph))
         check_shapes(replace(declared, outputs=tuple(each for each in declared.outputs if each.kind == ROWS)))
     except StageError as error:
         source = f"{SPEC_KEY} in the metadata of {reference.path}" if spec is None else "spec"
@@ -240,18 +231,13 @@ def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyCon
     task = task_of(found.spec)
     if task != DETECTIONS or found.doubts:
         return None, "" if task == CLASSIFICATION else "; ".join(found.doubts)
-    return _with_shapes(found.spec, model.graph), ""
+    return with_shapes(found.spec, _stated(model.graph)), ""
 
 
-def _with_shapes(spec: IoSpec, graph: ir.Graph) -> IoSpec:
-    """The spec with the shapes that the reference's file states of outputs, where it says none itself."""
-    stated = {
-        str(v.name): tuple(side if isinstance(side, int) else str(side) for side in v.shape)
-        for v in graph.outputs
-        if v.shape is not None
-    }
-    outputs = (replace(each, shape=stated.get(each.name)) if each.shape is None else each for each in spec.outputs)
-    return replace(spec, outputs=tuple(outputs))
+def _stated(graph: ir.Graph) -> dict[str, list[int | str]]:
+    """Shapes of outputs that a file states."""
+    outputs = (value for value in graph.outputs if value.shape is not None)
+    return {str(v.name): [side if isinstance(side, int) else str(side) for side in v.shape or ()] for v in outputs}
 
 
 # --- where it goes wrong ----------------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
-"""Reference of a run: the configured torch model on samples that no other stage has seen, frozen and read again."""
+"""Reference of a run, and its verification: the configured torch model on samples that no other stage has seen, frozen
+and read again, and the files in a run's workspace held against it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +18,19 @@ from truehalf.data.run_samples import run_samples
 from truehalf.data.samples import Sample
 from truehalf.errors import StageError
 from truehalf.files import read_json
+from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profiles import completed
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
+from truehalf.ir.model_forms import ModelFile
+from truehalf.runtime.machine import device_lock
 from truehalf.verification.activation_memory import fitting_batch
+from truehalf.verification.chain.chain import Making, verify
 from truehalf.verification.chain.reference import Reference, freeze, read_reference
+from truehalf.verification.chain.stage import Judge, measured_with
+from truehalf.verification.open_file import BACKENDS
+from truehalf.verification.pinning.reconversion import Reconversion
+from truehalf.verification.report import Report
 
 if TYPE_CHECKING:
     import torch
@@ -41,9 +52,9 @@ class Frozen:
     batch: int
     left_out: list[str]
 
-    def options(self, verify: VerifyConfig) -> VerifyConfig:
-        """Those of the configuration, with the batch that fits into memory."""
-        return replace(verify, batch=self.batch)
+    def judge(self, verify: VerifyConfig) -> Judge:
+        """What files are compared with, by the options of a configuration, in the batch that fits into memory."""
+        return Judge(self.reference, self.adversarial, replace(verify, batch=self.batch))
 
     def first(self, samples: int | None) -> Frozen:
         """The reference on the first samples alone; None: all."""
@@ -114,3 +125,38 @@ def batch_sizes(config: Config, spec: IoSpec) -> list[int]:
     profiles = completed(config.engine.profiles, spec.inputs)
     shapes = [shapes for profile in profiles for shapes in profile.values()]
     return sorted({1, *(shape[0] for each in shapes for shape in (each["opt"], each["max"]) if shape)})
+
+
+def verify_configured(
+    config: Config, root: Path, files: Mapping[str, ModelFile], out: Path, left_open: Sequence[str]
+) -> Report:
+    """Hold the files of a run against the reference in its workspace.
+
+    Args:
+        config: of the run.
+        root: its workspace.
+        files: ONNX file by stage, see truehalf.verification.chain.chain.verify.
+        out: folder for the verdict, its details and plots.
+        left_open: see truehalf.verification.chain.chain.Making.
+
+    Raises:
+        StageError: when a file of an earlier stage is missing, or the samples of the configuration are others.
+    """
+    artifacts = root / "artifacts"
+    spec = read_spec(artifacts / "trace" / "io_spec.json")
+    whole = read_frozen(artifacts / "reference", config, root, spec)
+    judge = whole.first(config.verify.first_samples).judge(config.verify)
+    ranges = read_json(artifacts / "calibrate" / "ranges.json")
+    making = Making(
+        batch_sizes=batch_sizes(config, spec),
+        decisions=read_json(artifacts / "fp16" / "decisions.json"),
+        left_out=whole.left_out,
+        pinned=config.precision.node_block_list,
+        left_open=left_open,
+        of_samples=len(whole.reference.names),
+        measured=measured_with(judge.options, artifacts / "reference" / "measured.json"),
+        conversion=Reconversion.of(config.precision, config.engine, spec, ranges),
+    )
+    on_device = judge.options.evaluation.value in BACKENDS
+    with device_lock("cuda") if on_device else nullcontext():  # where engines are timed
+        return verify(judge, files, out, making)

@@ -10,29 +10,27 @@ A verdict that fails because verify.require names what was not verified has no s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from truehalf.config.verification import VerifyConfig
 from truehalf.conversion.report import Decision
 from truehalf.data.samples import stacked
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.chain import adversarial
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import StageResult, measure
+from truehalf.verification.chain.stage import OF_OUTPUTS, FileResult, Judge, on_images
+from truehalf.verification.comparison import Comparison
 from truehalf.verification.findings import FAILED, Finding
-from truehalf.verification.judging.checks import OF_OUTPUTS
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
-from truehalf.verification.localize.worst_sample import facts_by_sample, worst_samples
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.open_file import BACKENDS, FP32_CPU, is_pessimistic, opened
+from truehalf.verification.samples import worst_samples
 
 _SAMPLES = 4  # the worst, looked at
-_OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite"}
-Judge = Callable[[StageResult], list[Finding]]
+_OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite", "shapes"}
+Rule = Callable[[Comparison], list[Finding]]
 
 
 @dataclass(frozen=True)
@@ -41,20 +39,22 @@ class Failing:
 
     Attributes:
         reference: the samples and what FP32 says of them.
-        final: the file, measured on them.
+        final: the file, compared on them.
+        evaluation: that it failed in.
         judge: the rule.
         together: they run as one batch.
     """
 
     reference: Reference
-    final: StageResult
-    judge: Judge
+    final: Comparison
+    evaluation: str
+    judge: Rule
     together: bool = False
 
     @cached_property
     def worst(self) -> list[int]:
         """Positions of those that are looked at: of a run all, in their order, else those that differ most."""
-        rows = facts_by_sample(self.final.seen)
+        rows = self.final.samples
         return [*range(len(rows))] if self.together else worst_samples(rows, _SAMPLES)
 
     def batches(self, file: ModelFile, fp32: ModelFile) -> list[dict[str, np.ndarray]]:
@@ -79,7 +79,7 @@ class Failing:
         Raises:
             StageError: as truehalf.verification.localize.locate.locate.
         """
-        evaluation = self.final.facts["evaluation"]
+        evaluation = self.evaluation
         if evaluation == FP32_CPU:
             return None
         count, first, copies = len(self.worst), self.reference.samples[self.worst[0]].name, _copies(file, fp32)
@@ -100,40 +100,34 @@ def _copies(file: ModelFile, fp32: ModelFile) -> int:
     return file.fixed_batch or fp32.fixed_batch or 1
 
 
-def failing_of(
-    file: ModelFile,
-    reference: Reference,
-    final: StageResult,
-    findings: Sequence[Finding],
-    images: Reference | str,
-    options: VerifyConfig,
-) -> Failing | None:
+def failing_of(file: ModelFile, judge: Judge, final: FileResult, findings: Sequence[Finding]) -> Failing | None:
     """What the final file fails on; None where nothing that was measured fails.
 
     Args:
         findings: on the file.
-        images: the reference on the adversarial samples.
 
     Raises:
         StageError: when the file does not run on what it fails on.
     """
-
-    def measured(part: Reference, batch: int) -> StageResult:
-        stage = measure(part, opened(file, options.evaluation.value).run_all(part.samples, batch), options)
-        return replace(stage, facts={"evaluation": final.facts["evaluation"], **stage.facts})
-
+    reference, images, options, evaluation = judge.reference, judge.images, judge.options, final.ran.evaluation
     failed = {finding.check for finding in findings if finding.state == FAILED}
-    if final.facts["shape_faults"] or failed & _OF_OUTPUTS:
-        return Failing(reference, final, StageResult.judged)
+    if failed & _OF_OUTPUTS:
+        return Failing(reference, final.comparison, evaluation, _as_final)
     if "adversarial" in failed and isinstance(images, Reference):
-        return Failing(images, measured(images, options.batch), _judged_images)
+        outputs = opened(file, options.evaluation.value).run_all(images.samples, options.batch)
+        return Failing(images, images.compare(outputs, options, outputs_only=True), evaluation, _as_images)
     if "batch" in failed:
-        row = next(row for row in final.facts["batches"]["sizes"] if row["state"] == FAILED)
+        row = next(row for row in final.batches["sizes"] if row["state"] == FAILED)
         part = reference.subset([reference.names.index(name) for name in row["samples"]])
-        return Failing(part, measured(part, row["batch"]), StageResult.judged, together=True)
+        outputs = opened(file, options.evaluation.value).run_all(part.samples, row["batch"])
+        return Failing(part, part.compare(outputs, options), evaluation, _as_final, together=True)
     return None
 
 
-def _judged_images(stage: StageResult) -> list[Finding]:
-    found = adversarial.judged(stage)
+def _as_final(comparison: Comparison) -> list[Finding]:
+    return comparison.findings
+
+
+def _as_images(comparison: Comparison) -> list[Finding]:
+    found = on_images(comparison)
     return [Finding("adversarial", found["state"], found["reason"])]

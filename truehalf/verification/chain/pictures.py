@@ -16,18 +16,18 @@ from truehalf.io_spec.spec import InputSpec
 from truehalf.json_values import JsonObject
 from truehalf.report.images import Box, side_by_side
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import StageResult
-from truehalf.verification.localize.worst_sample import SampleFacts, facts_by_sample, worst_samples
+from truehalf.verification.comparison import Comparison
+from truehalf.verification.samples import SampleFacts, worst_samples
 
 _ROOM = 24  # pictures of samples that differ
 
 
-def draw(folder: Path, reference: Reference, final: StageResult, options: VerifyConfig) -> list[JsonObject]:
+def draw(folder: Path, reference: Reference, final: Comparison, options: VerifyConfig) -> list[JsonObject]:
     """Write pictures into `folder`; return {file, sample, ...} of each, worst first."""
     folder.mkdir(parents=True, exist_ok=True)
-    if reference.unusable or task_of(reference.spec) != DETECTIONS or not options.pictures:
+    if not reference.spec.trained or task_of(reference.spec) != DETECTIONS or not options.pictures:
         return []
-    rows = facts_by_sample(final.seen)
+    rows = final.samples
     drawn: list[JsonObject] = []
     for number, i in enumerate(chosen(rows, options.pictures), start=1):
         file = folder / f"sample_{number}.svg"
@@ -51,8 +51,9 @@ def differs(row: SampleFacts) -> bool:
     return bool(row.missed or row.extra or row.label_flips or row.nonfinite)
 
 
-def _boxes(reference: Reference, final: StageResult, i: int, threshold: float) -> dict[str, list[Box]]:
-    sides = {"reference": reference.found[i], "candidate": final.found[i]}
+def _boxes(reference: Reference, final: Comparison, i: int, threshold: float) -> dict[str, list[Box]]:
+    sides = {"reference": reference.found[i]}
+    sides |= {"candidate": final.found[i][1]} if final.found else {}
     sides |= {"truth": reference.truth[i]} if reference.truth else {}
     names = reference.spec.class_names
     return {

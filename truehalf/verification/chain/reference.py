@@ -5,7 +5,7 @@ samples, made once, for every file.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,16 +18,16 @@ from truehalf.data.samples import Sample, digest_of
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.checks import check_reference
-from truehalf.io_spec.decode import Detections
+from truehalf.io_spec.decode import Detections, decode
 from truehalf.io_spec.in_file import names_of
+from truehalf.io_spec.outputs import DETECTIONS, finds_anchors, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.verification.measured import UNTRAINED, Measured
-from truehalf.verification.metrics.decoded import found_in
+from truehalf.verification.comparison import UNTRAINED, Comparison, Known, compare_outputs
+from truehalf.verification.metrics.average_precision import Precision, precision
 from truehalf.verification.metrics.half_steps import HalfSteps
 from truehalf.verification.metrics.kinds import kinds_of
-from truehalf.verification.metrics.precision import Precision, precision
 from truehalf.verification.near_ties import without_near_ties
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.rerun import Rerun
@@ -48,9 +48,8 @@ class Reference:
         names, sha256: of each sample its name and the SHA-256 of its inputs.
         outputs: of the FP32 model, [samples, ...] by name, floats as float32.
         spec: the I/O spec.
-        found: its detections.
+        found: its detections; empty of a model that is no detector.
         truth: the true boxes, or None where a sample has no labels.
-        unusable: why detections mean nothing here, or None.
         file: the FP32 file, run once more on moved inputs, and on what a candidate decides on; None: there is none.
         moved: see Rerun.kept.
         kept_precision: average precision of all samples, where it was measured when the reference was frozen.
@@ -63,83 +62,70 @@ class Reference:
     spec: IoSpec
     found: list[Detections]
     truth: list[Detections] | None
-    unusable: str | None
     file: ModelFile | None = None
     kept_precision: Precision | None = None
     moved: dict[object, list[list[Arrays]]] = field(default_factory=dict, repr=False, compare=False)
 
     def subset(self, rows: Sequence[int]) -> Reference:
         """The reference on some of the samples, in this order."""
+        if [*rows] == [*range(len(self.names))]:
+            return self
+        places = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
         return replace(
             self,
-            samples=[self.samples[i] for i in rows],
+            samples=self.samples[places] if isinstance(places, slice) else [self.samples[i] for i in rows],
             names=[self.names[i] for i in rows],
             sha256=[self.sha256[i] for i in rows],
-            outputs={name: value[list(rows)] for name, value in self.outputs.items()},
-            found=[self.found[i] for i in rows],
+            outputs={name: value[places] for name, value in self.outputs.items()},
+            found=[self.found[i] for i in rows] if self.found else [],
             truth=None if self.truth is None else [self.truth[i] for i in rows],
             kept_precision=None,
         )
 
-    def precision(self, count: int | None = None) -> Precision:
-        """Average precision of the FP32 model on the first samples; None: on all."""
-        if count in (None, len(self.names)) and self.kept_precision is not None:
+    def precision(self) -> Precision:
+        """Average precision of the FP32 model."""
+        if self.kept_precision is not None:
             return self.kept_precision
-        return precision(self, self.found[:count])
+        reason = "the model outputs no boxes with scores and classes" if task_of(self.spec) != DETECTIONS else None
+        reason = reason if self.spec.trained else UNTRAINED
+        if reason:
+            return Precision(ap50=None, ap50_95=None, reason=reason)
+        return precision(self.found, self.truth, self.spec, finds_anchors(self.spec, self.outputs))
 
-    def beside(self, file: ModelFile | None) -> Reference:
-        """The reference with its FP32 file."""
-        return replace(self, file=file)
-
-    def measured(
-        self, outputs: Outputs, options: VerifyConfig, samples: int | None = None, file: OpenFile | None = None
-    ) -> Measured:
-        """Outputs of a file on the first samples, measured beside those of the FP32 model.
+    def compare(
+        self, outputs: Outputs, options: VerifyConfig, file: OpenFile | None = None, outputs_only: bool = False
+    ) -> Comparison:
+        """Compare outputs of a file with those of the FP32 model; near ties inside are settled.
 
         Args:
             outputs: [samples, ...] by name.
-            samples: how many; None: as many as `outputs` holds.
             file: whose outputs these are, which is asked for tensors inside it; None: it shows none.
+            outputs_only: see truehalf.verification.comparison.compare_outputs.
         """
-        count = len(next(iter(outputs.values()), self.names)) if samples is None else samples
-        expected = {name: value[:count] for name, value in self.outputs.items()}
-        run = Run(self.names[:count], count, expected, outputs, self.sha256[:count])
-        return self.measured_run(run, range(len(self.names)), options, self.found, file)
+        run = Run(self.names, len(self.names), self.outputs, outputs, self.sha256)
+        spec = with_shapes(self.spec, {name: ("N", *value.shape[1:]) for name, value in self.outputs.items()})
+        rerun = self._rerun(options, file)
+        known = Known(
+            found=self.found,
+            truth=self.truth,
+            precision=None if outputs_only or not self.found else self.precision(),
+            half_steps=HalfSteps() if rerun is None else rerun.half_steps([run]),
+            kinds=kinds_of(self.spec, None if self.file is None else self.file.model),
+        )
 
-    def measured_run(
-        self,
-        run: Run,
-        rows: Sequence[int],
-        options: VerifyConfig,
-        known: Sequence[Detections],
-        file: OpenFile | None = None,
-    ) -> Measured:
-        """A run on these samples, measured; near ties inside are settled (truehalf.verification.near_ties).
+        def compare(runs: Sequence[Run], given: int) -> Comparison:
+            return compare_outputs(runs, spec, options, replace(known, given=given), outputs_only)
 
-        Args:
-            rows: positions of the samples.
-            known: what detections are compared with.
-            file: see `measured`.
-        """
-        rerun = self._rerun(rows[: run.rows], options, file)
-        half_steps = HalfSteps() if rerun is None else rerun.half_steps([run])
-        kinds = kinds_of(self.spec, None if self.file is None else self.file.model)
+        return without_near_ties([run], rerun, compare)
 
-        def measure(runs: Sequence[Run], given: int) -> Measured:
-            still = known if runs[0].reference is run.reference else None  # but for decisions inside
-            return Measured(runs, self.spec, options, still, self.unusable, given, half_steps, kinds)
-
-        return without_near_ties([run], rerun, measure)
-
-    def _rerun(self, rows: Sequence[int], options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
+    def _rerun(self, options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
         """The FP32 file, to be run once more on these samples; None where there is none."""
         if self.file is None:
             return None
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs need it
-        samples = [self.samples[i] for i in rows] if [*rows] != [*range(len(rows))] else self.samples[: len(rows)]
 
         def parts(run: Run) -> Iterator[Part]:
-            return (part for part, _ in parts_of(samples, options.batch, "verify: half a step of the input"))
+            return (part for part, _ in parts_of(self.samples, options.batch, "verify: half a step of the input"))
 
         return Rerun(self.spec, own, file, parts, self.moved)
 
@@ -149,6 +135,13 @@ class Reference:
         truth = [None] * len(self.names) if self.truth is None else map(_rows, self.truth)
         rows = zip(self.names, self.sha256, truth, strict=True)
         return [dict(zip(("name", "sha256", "truth"), row, strict=True)) for row in rows]
+
+
+def with_shapes(spec: IoSpec, shapes: Mapping[str, Sequence[int | str]]) -> IoSpec:
+    """The spec with shapes of outputs, where it says none itself."""
+    shaped = {each.name: tuple(shapes[each.name]) for each in spec.outputs if not each.shape and each.name in shapes}
+    outputs = (replace(each, shape=shaped.get(each.name, each.shape)) for each in spec.outputs)
+    return replace(spec, outputs=tuple(outputs))
 
 
 class _Frozen(Sequence[Sample]):
@@ -188,8 +181,8 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
         batch: samples in memory at a time.
 
     Raises:
-        StageError: when it fails, or an output has not a row for each sample or is not finite: such a model is no
-            reference.
+        StageError: when it fails, or an output has not a row for each sample, or nothing finite on one: such a model is
+            no reference.
     """
     import torch
 
@@ -282,9 +275,8 @@ def _reference(
         sha256=digests,
         outputs=outputs,
         spec=spec,
-        found=found_in(outputs, spec),
+        found=decode(outputs, spec) if task_of(spec) == DETECTIONS else [],
         truth=labelled if len(labelled) == len(samples) else None,
-        unusable=None if spec.trained else UNTRAINED,
     )
 
 
@@ -296,12 +288,11 @@ def _refuse_unusable(name: str, value: np.ndarray, part: Part) -> None:
             "its first axis; leave it out with model.drop_outputs, or return a row for each sample",
         )
     for sample, one in zip(part.names, value, strict=True):
-        bad = int((~np.isfinite(one)).sum())
-        if bad:
+        if one.size and not np.isfinite(one).any():
             raise StageError(
                 "not-finite",
-                f"the FP32 model is no reference: output {name!r} holds {bad} NaN or Inf of {one.size} values on "
-                f"sample {sample}; expected finite values. Check the weights and the inputs",
+                f"the FP32 model is no reference: output {name!r} holds nothing but NaN and Inf on sample {sample}; "
+                "expected finite values beside masks. Check the weights and the inputs",
             )
 
 

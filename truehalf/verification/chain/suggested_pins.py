@@ -18,7 +18,6 @@ from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.failing import Failing
-from truehalf.verification.chain.stage_results import measure
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, reasons_of, verdict_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.node_errors import local_errors
@@ -77,11 +76,11 @@ def suggested_pins(
             file = opened(ModelFile(path), options.evaluation.value)
             outputs = file.run_all(part.samples, count if failing.together else options.batch)
             file.close()
-            return verdict_of(failing.judge(measure(part, outputs, options))) != FAILED
+            return verdict_of(failing.judge(part.compare(outputs, options))) != FAILED
 
         if holds(()):
             return _none(f"No further pin is needed for {where}: what fails does not show there.")
-        pessimistic = is_pessimistic(failing.final.facts["evaluation"])
+        pessimistic = is_pessimistic(failing.evaluation)
         files, batches = (
             BothFiles(conversion.named(fp32.path), last.model, pessimistic=pessimistic),
             failing.batches(last, fp32),

@@ -4,16 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from truehalf.codes import coded
 from truehalf.io_spec.decode import RANK_FLOOR, Detections
-from truehalf.verification.metrics.detections import SCORE_SLACK
-from truehalf.verification.metrics.score_errors import LOW_SCORE, SCORE_ERROR
+from truehalf.io_spec.spec import IoSpec
+from truehalf.verification.metrics.detections import LOW_SCORE, SCORE_ERROR, SCORE_SLACK, kept_of
 
 FULL = 10  # detections; fewer are no rim of what a model finds
+AP50_MIN = 0.01  # of the FP32 model; below, its average precision says of a file only that it finds nothing, either
+
+
+class Precision(TypedDict):
+    """Average precision against true labels, or Nones and the reason."""
+
+    ap50: float | None
+    ap50_95: float | None
+    reason: str | None
+
+
+class SelfPrecision(TypedDict):
+    """Average precision with the reference's detections as labels; None where it was not measured."""
+
+    self_ap50: float | None
+    self_ap50_95: float | None
+    self_ap50_95_drop: float | None
+    low_self_ap50_95_drop: float | None
+
+
+def precision(
+    found: Sequence[Detections], truth: Sequence[Detections] | None, spec: IoSpec, of_anchors: bool
+) -> Precision:
+    """Average precision against true labels.
+
+    Args:
+        found: by sample.
+        truth: true boxes of these samples; None: there are none.
+        of_anchors: detections are anchors, so that non-maximum suppression comes first.
+    """
+    if truth is None or not any((boxes.scores > 0).any() for boxes in truth):
+        why = "the samples have no labels" if truth is None else "the true labels hold no box"
+        return Precision(ap50=None, ap50_95=None, reason=coded("no-labels", why))
+    if of_anchors:
+        found = [each.at(kept_of(each)) for each in found]
+    measured = average_precision(found, truth, _classes_in(spec, found, truth))
+    return Precision(ap50=measured["ap50"], ap50_95=measured["ap50_95"], reason=None)
+
+
+def why_no_drop(ap50_fp32: float | None) -> str:
+    """Why the FP32 model's average precision is nothing to lose; empty where it is."""
+    if ap50_fp32 is None or ap50_fp32 >= AP50_MIN:
+        return ""
+    found = "none" if ap50_fp32 <= 0 else "next to none"
+    return (
+        f"the FP32 model finds {found} of the true boxes (AP50 {ap50_fp32:.4f}): "
+        "check model.outputs (format, normalized), model.classes and model.preprocessing"
+    )
+
+
+def self_precision(
+    found: Sequence[tuple[Detections, Detections]], spec: IoSpec, threshold: float, labelled: bool
+) -> SelfPrecision:
+    """Average precision with the reference's detections as labels.
+
+    Args:
+        found: by sample, of the reference and of the file; empty where nothing can be measured.
+        labelled: True if there are true labels; then, and where no label reaches the threshold, only the last is
+            measured.
+    """
+    values = SelfPrecision(self_ap50=None, self_ap50_95=None, self_ap50_95_drop=None, low_self_ap50_95_drop=None)
+    if not found:
+        return values
+    expected, others = ([pair[side] for pair in found] for side in (0, 1))
+    classes = _classes_in(spec, expected, others)
+    values["low_self_ap50_95_drop"] = low_self_ap_drop(others, expected, classes, threshold)
+    if labelled or not any((each.scores >= threshold).any() for each in expected):
+        return values
+    reference, other = (self_ap(side, expected, classes, threshold) for side in (expected, others))
+    drop = reference["self_ap50_95"] - other["self_ap50_95"]
+    return {**values, "self_ap50": other["self_ap50"], "self_ap50_95": other["self_ap50_95"], "self_ap50_95_drop": drop}
+
+
+def _classes_in(spec: IoSpec, *detections: Sequence[Detections]) -> int:
+    """The number of classes: those that have names, and every label that occurs."""
+    largest = max(int(each.labels.max(initial=-1)) for images in detections for each in images)
+    return max(largest + 1, len(spec.class_names))
 
 
 def average_precision(
@@ -99,7 +176,7 @@ def low_self_ap_drop(
     """What is lost of AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
 
     Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
-    less), and RANK_FLOOR of truehalf.verification.metrics.score_errors bounds what is compared with them: the reference
+    less), and RANK_FLOOR of truehalf.io_spec.decode bounds what is compared with them: the reference
     itself has 1.0 then, as all are counted. Labels within SCORE_ERROR of the least score that it ever outputs are
     none, unless they reach `score_threshold`: a score limit inside the model may cut them off. Of an image that fills
     all places (as many detections as any, FULL at least), those within SCORE_ERROR of its least score are neither

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.facts import values_read
-from truehalf.verification.metrics.tensors import in_rows, query_outputs
+from truehalf.verification.metrics.tensors import query_outputs
 
 
 def outputs_apart(
@@ -55,34 +55,3 @@ def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
         if node.op_type == "TopK" or any(value in found for value in values_read(node)):
             found.update(node.outputs)
     return found
-
-
-def beside_queries(
-    reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], rows: np.ndarray, free: np.ndarray
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Outputs that are no detections and hold a row for each query (masks, keypoints, embeddings), in the rows in which
-    the queries were paired; and the names of those whose rows stand where they stood though queries changed places.
-
-    Args:
-        reference, other: by name, without the outputs of queries.
-        rows: int64 [images, queries], see truehalf.verification.metrics.tensors.pair_queries.
-        free: bool [images, queries], queries that rounding may rightly replace by others: theirs are the reference's.
-    """
-    moved = (rows != np.arange(rows.shape[1])) & ~free
-    result, stayed = dict(other), []
-    for name, values in reference.items():
-        found = other.get(name)
-        if found is None or values.shape != found.shape or values.shape[:2] != rows.shape or values.dtype.kind in "SUO":
-            continue
-        paired = in_rows(found, rows)
-        axes = tuple(range(2, values.ndim))
-        with np.errstate(invalid="ignore"):
-            far, as_it_stands = (
-                np.nan_to_num(np.abs(np.asarray(each, np.float64) - values)).sum(axes)[moved].sum()
-                for each in (paired, found)
-            )
-        if far > as_it_stands:
-            stayed.append(name)
-        else:
-            result[name] = np.where(free.reshape(free.shape + (1,) * len(axes)), values, paired)
-    return result, stayed

@@ -19,12 +19,14 @@ from tests.messages import expect
 from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.codes import codes_in
 from truehalf.data.samples import Sample
+from truehalf.io_spec.decode import decode
+from truehalf.io_spec.outputs import DETECTIONS, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.report.page import page, verification_sections
 from truehalf.runtime.ort import Session
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.metrics.decoded import found_in
+from truehalf.verification.chain.stage import Judge
 from truehalf.verification.runs import joined
 
 CHECKED = {"tensors", "classes", "detections", "average_precision"}
@@ -54,10 +56,11 @@ def verified(folder: Path, fp32: Path, final: Path, spec: dict[str, Any], x: np.
     outputs = joined([Session(fp32).run({"x": row[None]}) for row in x])
     outputs = {name: value.astype(np.float32) for name, value in outputs.items()}
     whole = IoSpec.from_json({"inputs": [{"name": "x", "shape": ["b", *x.shape[1:]]}]} | spec)
-    reference = Reference(samples, names, names, outputs, whole, found_in(outputs, whole), None, None)
+    found = decode(outputs, whole) if task_of(whole) == DETECTIONS else []
+    reference = Reference(samples, names, names, outputs, whole, found, None)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
-    made = chain.Making(adversarial=reference.subset([0, 1]), batch_sizes=(1, 4))
-    report = chain.verify(reference, files, folder / "out", replace(OPTIONS, pictures=0), made).to_json()
+    judge = Judge(reference, reference.subset([0, 1]), replace(OPTIONS, pictures=0))
+    report = chain.verify(judge, files, folder / "out", chain.Making(batch_sizes=(1, 4))).to_json()
     written = json.loads((folder / "out" / "verdict.json").read_text())
     details = json.loads((folder / "out" / "details.json").read_text())
     headline = {"state": "failed", "word": "", "sentence": "", "reasons": report["reasons"]}

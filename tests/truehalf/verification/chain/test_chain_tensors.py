@@ -17,13 +17,9 @@ from tests.truehalf.verification.small_detector import OPTIONS
 from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec, OutputSpec
 from truehalf.verification.chain import chain
-from truehalf.verification.chain.adversarial import judged
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.chain.reference import freeze
-from truehalf.verification.chain.stage_results import measure
-from truehalf.verification.judging.judge import judge_reactions, same_outputs
-from truehalf.verification.measured import Measured
-from truehalf.verification.runs import Run
+from truehalf.verification.chain.stage import Judge
 
 SPEC = IoSpec.from_json(
     {
@@ -38,6 +34,7 @@ FILE = """
 mapped (float[batch,3] x) => (float[batch,6] y) { flat = MatMul (x, weights)  y = Add (flat, offset) }
 """
 WEIGHTS = np.random.default_rng(0).uniform(0.2, 1, (3, 6)).astype(np.float32)
+MADE = chain.Making(batch_sizes=(1, 4))
 X = np.random.default_rng(1).uniform(0, 1, (12, 3)).astype(np.float32)
 
 
@@ -63,8 +60,7 @@ def verified(folder: Path, r: np.ndarray, o: np.ndarray, offset: float = 0.0, ro
     fp32, final = write(folder / "fp32.onnx", r, offset), write(folder / "final.onnx", o, offset)
     reference = freeze(Mapped(r, offset), samples, SPEC, 5)
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
-    made = chain.Making(adversarial=reference, batch_sizes=(1, 4))
-    return chain.verify(reference, files, folder / "out", OPTIONS, made).to_json()
+    return chain.verify(Judge(reference, reference, OPTIONS), files, folder / "out", MADE).to_json()
 
 
 def states(report: dict[str, Any]) -> dict[str, str]:
@@ -100,20 +96,38 @@ def test_samples_that_are_alike_leave_that_open(rows: np.ndarray, tmp_path: Path
     expect(said, "samples-alike", "'y'")
 
 
-def test_a_batch_whose_mask_is_wrong_where_it_is_small_fails() -> None:
-    r = {"y": np.concatenate([np.full((4, 1, 30), 900.0), np.ones((4, 5, 30))], axis=1).astype(np.float32)}
-    r["y"] += np.random.default_rng(2).uniform(0, 0.5, r["y"].shape).astype(np.float32)
-    o = {"y": np.where(r["y"] > 100, r["y"], -r["y"])}
-    assert same_outputs(Measured([Run("abcd", 4, r, o)], SPEC, OPTIONS))["state"] == "failed"
-    assert same_outputs(Measured([Run("abcd", 4, r, r)], SPEC, OPTIONS))["state"] == "verified"
-
-
 def test_a_stage_against_itself_is_verified() -> None:
     samples = [Sample(f"{number}", {"x": X[number]}, None, None) for number in range(4)]
     reference = freeze(Mapped(WEIGHTS, 0.0), samples, SPEC, 4)
-    same = measure(reference, reference.outputs, OPTIONS)
-    assert judged(same)["state"] == "verified"
-    assert [finding.state for finding in judge_reactions(same.seen)] == ["verified"]
+    same = reference.compare(reference.outputs, OPTIONS)
+    assert same.agreement()["state"] == "verified"
+    assert [each.state for each in same.findings if each.check == "reaction"] == ["verified"]
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.where(x > 0.3, x, -torch.inf),)
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(0.3, "passed"), (0.5, "failed")])
+def test_masked_values_of_the_reference_are_values(limit: float, verdict: str, tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+    masked (float[N,3] x) => (float[N,3] y) <float limit = {LIMIT}, float never = {-inf}> {
+        above = Greater (x, limit)  y = Where (above, x, never)
+    }"""
+    for name, value in (("fp32", 0.3), ("final", limit)):
+        onnx.save(onnx.parser.parse_model(text.replace("LIMIT", str(value))), tmp_path / f"{name}.onnx")
+    samples = [Sample(str(number), {"x": row}, None, None) for number, row in enumerate(X)]
+    spec = replace(SPEC, outputs=(OutputSpec("y"),))
+    reference = freeze(Masked(), samples, spec, 5)
+    assert np.isinf(reference.outputs["y"]).any()
+    files = {"slim": tmp_path / "fp32.onnx", "cast_cleanup": tmp_path / "final.onnx"}
+    report = chain.verify(Judge(reference, reference, OPTIONS), files, tmp_path / "out", MADE).to_json()
+    assert report["verdict"] == verdict, report["reasons"]
+    held = {check: states(report)[check] for check in ("tensors", "batch", "adversarial")}
+    of_outputs = "verified" if verdict == "passed" else "failed"
+    assert held == {"tensors": of_outputs, "batch": "verified", "adversarial": of_outputs}
+    assert compare(*files.values(), {"x": X}, locate=False).verdict == verdict
 
 
 class Counted(torch.nn.Module):
@@ -133,6 +147,7 @@ def test_an_integer_of_a_chain_that_is_another_fails(added: int, verdict: str, t
     spec = replace(SPEC, outputs=(OutputSpec("y"), OutputSpec("n")))
     reference = freeze(Counted(), samples, spec, 5)
     files = {"slim": tmp_path / "fp32.onnx", "cast_cleanup": tmp_path / "final.onnx"}
-    report = chain.verify(reference, files, tmp_path / "out", OPTIONS).to_json()
+    judge = Judge(reference, "none were given", OPTIONS)
+    report = chain.verify(judge, files, tmp_path / "out").to_json()
     assert report["verdict"] == verdict
     assert compare(*files.values(), {"x": X}, locate=False).verdict == verdict

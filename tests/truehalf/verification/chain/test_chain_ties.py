@@ -19,6 +19,7 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain import chain
 from truehalf.verification.chain.reference import freeze
+from truehalf.verification.chain.stage import Judge
 
 ROWS, CLASSES, WIDE = 12, 6, 4
 NEAR, CLEAR = 1e-3, 0.05  # margins, of what the values spread over
@@ -139,8 +140,8 @@ def verified(folder: Path, kind: str, margin: float) -> dict[str, Any]:
     fp32 = write(folder / "fp32.onnx", kind, np.zeros((1, CLASSES, WIDE), np.float32))
     final = write(folder / "final.onnx", kind, moved_by(margin))
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
-    made = chain.Making(adversarial=reference, batch_sizes=(1, 4))
-    return chain.verify(reference, files, folder / "out", OPTIONS, made).to_json()
+    judge, made = Judge(reference, reference, OPTIONS), chain.Making(batch_sizes=(1, 4))
+    return chain.verify(judge, files, folder / "out", made).to_json()
 
 
 @pytest.mark.parametrize("kind", ALL)

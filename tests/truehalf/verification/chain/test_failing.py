@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +18,10 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import failing
 from truehalf.verification.chain.failing import Failing, failing_of
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import measure
+from truehalf.verification.chain.stage import FileResult, Judge
+from truehalf.verification.comparison import Agreement
 from truehalf.verification.findings import FAILED, VERIFIED, Finding
+from truehalf.verification.open_file import Ran
 
 OPTIONS = validate(composed()).verify
 SPEC = IoSpec.from_json(
@@ -43,42 +44,44 @@ def reference(kind: str, *found: bool) -> Reference:
     names = [f"{kind}/{i}" for i in range(len(found))]
     samples = [Sample(name, {"x": np.zeros(1, np.float32)}, None, None) for name in names]
     values = outputs(*found)
-    return Reference(samples, names, names, values, SPEC, decode(values, SPEC), None, None)
+    return Reference(samples, names, names, values, SPEC, decode(values, SPEC), None)
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: dict[str, np.ndarray]) -> Failing | None:
     """Of three samples and three pictures, where these checks failed and the file puts out `now` when run again."""
     frozen, pictures = reference("s", True, True, True), reference("p", True, True, False)
-    final = measure(frozen, outputs(True, True, True), OPTIONS)
+    made = outputs(True, True, True)
     sizes = [{"batch": 1, "state": "verified"}, {"batch": 2, "state": "failed", "samples": ["s/2", "s/0"]}]
-    final = replace(final, facts=final.facts | {"evaluation": "emulated-fp16", "batches": {"sizes": sizes}})
+    ran = Ran("emulated-fp16", "CPU", None, {}, {})
+    state: Agreement = {"state": "verified", "reason": ""}
+    final = FileResult(frozen.compare(made, OPTIONS), made, ran, 2, [], state, {**state, "sizes": sizes})
     found = [Finding(name, FAILED, decides=False) for name in failed]
     found.append(Finding("detections", VERIFIED if gate else FAILED, facts={"gate": "g"}))
     monkeypatch.setattr(failing, "opened", lambda *_: SimpleNamespace(run_all=lambda *_: now))
-    return failing_of(ModelFile(Path("m.onnx")), frozen, final, found, pictures, OPTIONS)
+    return failing_of(ModelFile(Path("m.onnx")), Judge(frozen, pictures, OPTIONS), final, found)
 
 
 def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, False, ["adversarial", "batch"], outputs(True))
     assert found and found.reference.names == ["s/0", "s/1", "s/2"] and not found.together
-    assert found.judge(found.final) == found.final.judged()
+    assert found.judge(found.final) == found.final.findings
 
 
 def test_a_failed_picture_is_looked_into_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, True, ["adversarial", "batch"], outputs(True, False, False))
-    assert found and found.reference.samples[found.worst[0]].name == "p/1" and not found.together
-    assert found.final.facts["evaluation"] == "emulated-fp16"
+    assert found and found.reference.names == ["p/1"] and not found.together
+    assert found.evaluation == "emulated-fp16"
     (gate,) = found.judge(found.final)
     assert gate.state == "failed"
-    expect(gate.reason, None, "1 of 2")
-    (gate,) = found.judge(measure(found.reference, outputs(True, True, False), OPTIONS))
+    expect(gate.reason, None, "0 of 1")
+    (gate,) = found.judge(found.reference.compare(outputs(True), OPTIONS, outputs_only=True))
     assert gate.state == "verified"
 
 
 def test_a_failed_batch_is_looked_into_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, True, ["batch"], outputs(True, False))
     assert found and found.reference.names == ["s/2", "s/0"] and found.together
-    assert found.final.facts["samples"] == 2
+    assert found.final.measures["samples"] == 2
 
 
 def test_where_nothing_that_was_measured_fails_there_is_nothing_to_look_into(monkeypatch: pytest.MonkeyPatch) -> None:

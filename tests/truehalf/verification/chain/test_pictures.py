@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truehalf.verification.chain.pictures import chosen, differs
-from truehalf.verification.localize.worst_sample import SampleFacts
+from truehalf.verification.samples import SampleFacts
 
 SAME = SampleFacts("s", 3, 3, 0, 0, 0, 0.1, 0.001, 0.0, 0.0, 0.0, 0)
 

@@ -22,14 +22,12 @@ from tests.tiers import first_of
 from tests.truehalf.models.detectors import SIZE, detector, pictures
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.samples import Sample
-from truehalf.io_spec.decode import Detections
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.failing import Failing
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.chain.stage_results import StageResult
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate, place_of
 from truehalf.verification.localize.node_errors import error_profile
@@ -273,13 +271,11 @@ def located(
     paths = [tmp_path / "fp32.onnx", tmp_path / "fp16.onnx"]
     for path, text in zip(paths, (reference, candidate), strict=True):
         ir.save(model(text), path)
-    nothing = Detections(np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0))
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
-    frozen = Reference(
-        samples, ["only"], [""], outputs, IoSpec.from_json({"outputs": [{"name": "y"}]}), [nothing], None, None
-    )
-    final = StageResult({"evaluation": evaluation}, frozen.measured(outputs, VerifyConfig()))
-    place = Failing(frozen, final, lambda *_: []).place(ModelFile(paths[1]), ModelFile(paths[0]))
+    spec = IoSpec.from_json({"outputs": [{"name": "y"}]})
+    frozen = Reference(samples, ["only"], [""], outputs, spec, [], None)
+    final = frozen.compare(outputs, VerifyConfig())
+    place = Failing(frozen, final, evaluation, lambda *_: []).place(ModelFile(paths[1]), ModelFile(paths[0]))
     assert place is not None
     return place
 

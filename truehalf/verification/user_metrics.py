@@ -2,8 +2,8 @@
 
     "my_metrics:mean_iou >= 0.98"        function(reference, candidate) -> a number; both {output: [samples, ...]}
 
-A function is called once, with the outputs of all samples in their order; where shapes differ between runs, once for
-each shape, and the worst value counts.
+A function is called with the outputs of all samples in their order; where shapes differ between runs, once for each
+shape, and the worst value counts.
 """
 
 from __future__ import annotations
