@@ -1,1 +1,1 @@
-"""Sources of samples, one a file; how images become inputs."""
+"""Samples: of images (`images.py`), arrays (`arrays.py`), a file (`model_samples.py`), a run (`run_samples.py`)."""

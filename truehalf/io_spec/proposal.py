@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec import outputs as layouts
@@ -90,7 +91,8 @@ def proposal_of(
     tensors = [str(v.name) for v in model.graph.outputs if isinstance(v.type, (ir.TensorType, type(None)))]
     fed, put_out = _runs(model, first_samples(feeds), run)
     runs = [{name: outputs[name] for name in tensors} for outputs in put_out]
-    return proposal_from_values(inputs_of(model), fed, runs, class_names, _made_by(model), score_threshold)
+    found = proposal_from_values(inputs_of(model), fed, runs, class_names, _made_by(model), score_threshold)
+    return replace(found, notes=list(_odd_outputs(fed[0], runs)))
 
 
 def first_samples(feeds: Iterable[Outputs]) -> list[Outputs]:
@@ -181,14 +183,27 @@ def _with_box_format(
     boxes, fitting = columns_of(spec)["boxes"], layouts_of(sized, spec, threshold)
     seen = in_words(fitting)
     proposal.reasons[boxes.name] += f"; {seen}"
-    box_format, scales = None, {normalized for _, normalized in fitting}
+    box_format, scales = boxes.format, {normalized for _, normalized in fitting}
     if [each for each, _ in fitting] in _CLEAR:
         box_format = fitting[0][0]
     else:
         doubts.append(f"output {boxes.name!r}: its values do not say how boxes are to be read: {seen}")
+        box_format = None if len(fitting) > 1 and box_format != "cxcywh" else box_format
     read = replace(boxes, format=box_format, normalized=scales.pop() if len(scales) == 1 else boxes.normalized)
     outputs = tuple(read if each is boxes else each for each in spec.outputs)
     return replace(proposal, spec=replace(spec, outputs=outputs))
+
+
+def _odd_outputs(feed: Outputs, runs: Sequence[Outputs]) -> Iterator[str]:
+    """Tell outputs without a row for each sample, of which the pipeline takes none, and those that are not finite."""
+    counts = {array.shape[:1] for array in feed.values()}
+    for name, array in runs[0].items():
+        if len(counts) == 1 and array.shape[:1] not in counts:
+            shape, samples = list(array.shape), next(iter(counts))[0]
+            expected = "the pipeline expects as many on axis 0: fill up to a fixed number, or leave it out"
+            yield coded("wrong-shape", f"output {name!r} is {shape} for {samples} samples; {expected}")
+        if not all(np.isfinite(each[name]).all() for each in runs if each[name].dtype.kind == "f"):
+            yield coded("not-finite", f"output {name!r} holds NaN or Inf; look at weights and preprocessing")
 
 
 class _Look:
@@ -255,9 +270,12 @@ class _Look:
 
     def _boxes(self, name: str, array: np.ndarray) -> OutputSpec:
         largest = float(np.abs(array).max(initial=0.0))
+        box_format = (
+            "xyxy" if (array[..., 2:] >= array[..., :2]).all() else "cxcywh"
+        )  # unless boxes in the image say it
         self.reasons[name] = f"four numbers in a row, up to {largest:.3g}"
         shape = ("images", "boxes", 1, 4) if array.ndim == 4 else None
-        return OutputSpec(name, "boxes", shape=shape, normalized=largest <= NORMALIZED_SIDE)
+        return OutputSpec(name, "boxes", shape=shape, format=box_format, normalized=largest <= NORMALIZED_SIDE)
 
     def _logits(self, name: str) -> OutputSpec:
         array, classes = self.outputs[name], self.outputs[name].shape[-1]
