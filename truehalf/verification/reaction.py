@@ -2,7 +2,7 @@
 
     failed         the output moves from sample to sample by less than FOLLOWS of what the reference's does, counted
                    where that moves by more than STEPS of FP16
-    not verified   the reference does not react, or by so little that FP16 may not show it: nothing says that the file
+    not verified   the reference does not react, or by too little for FP16 and the file does not: nothing says that it
                    is right on any other input
     open           one sample, or samples that are all alike: it takes nothing from what was compared on them
 
@@ -82,8 +82,8 @@ def reactions(outputs: Sequence[Observed]) -> list[Finding]:
 
 
 def _share(output: Observed) -> float | None:
-    """How far an output moves from sample to sample, as a share of how far the reference's does; None where FP16 need
-    not show that it moves.
+    """How far an output moves from sample to sample, as a share of how far the reference's does; None where it does
+    not, and FP16 need not show that it should.
     """
     reference, candidate = output.reference, output.candidate
     if _is_constant(reference):
@@ -100,7 +100,7 @@ def _share(output: Observed) -> float | None:
         moves = high.astype(np.float64) - low > STEPS * step
         finite = moves & np.isfinite(largest) & np.isfinite(np.sum(candidate, axis=0))
     if not moves.any():
-        return None
+        return follows or None
     return _moved(candidate, finite) / _moved(reference, finite) if follows and finite.any() else follows
 
 
