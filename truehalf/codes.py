@@ -50,7 +50,6 @@ DATA = {
 }
 GRAPH = {
     "graph-cycle": "nodes that wait for each other's outputs, so that none of them can be first",
-    "not-measured": "a tensor of which calibration says nothing",
     "nothing-in-fp16": "a file of which no float node is FP16, or a model of which none can be",
     "sizes-unknown": "a rank, size or element type that the model does not say, or sizes that have to be equal",
     "types-mixed": "a node that reads float16 and float32 where its operator takes one type: no runtime loads the file",

@@ -23,7 +23,7 @@ STAGE |= {"adversarial": {"state": "not verified", "reason": "random"}}
 ENGINE = {"name": "engine", "state": "not verified", "reason": "no <GPU> here"}
 STAGES = [{"name": "slim"} | STAGE, {"name": "cast_cleanup"} | STAGE, ENGINE]
 GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "state": "failed"}
-GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "output": "class 3", "error": "absent"}]}
+GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "error": "absent"}]}
 SUSPECT = {"sentence": "/a overflows", "selector": "precision.node_block_list=['^/a$']"}
 VERDICT = {
     "verdict": "failed",
@@ -106,7 +106,7 @@ def test_a_whole_verification_is_shown(shown) -> None:
     expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"])
     _, islands, local_error, suspects, pictures, gates = sections(html)
     expect(text, None, "99.50 %", ENGINE["reason"])
-    expect(gates, None, "s/7", "class 3", "absent", VERDICT["findings"][0]["reason"])
+    expect(gates, None, "s/7", "absent", VERDICT["findings"][0]["reason"])
     expect(suspects, None, *SUSPECT.values())
     assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", local_error), "of 3 nodes one has no error, and one is not finite"
     expect(pictures, None, PICTURE["sample"], "2 of 3")
