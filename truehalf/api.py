@@ -6,7 +6,6 @@ A model is a path, an `onnx.ModelProto` or an `onnx_ir.Model`; where no path to 
 returned. Samples are a folder of images, an .npz file or a folder of them, Polygraphy's JSON, arrays by input name, or
 an iterable of such mappings. Every function raises `truehalf.errors.StageError` for errors that the caller can fix,
 with a stable `code`, and OSError where the system refuses a file; files are written whole or not at all.
-truehalf.exporting.torch_ops has functions for torch code.
 """
 
 from __future__ import annotations

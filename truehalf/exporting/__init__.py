@@ -1,3 +1,1 @@
-"""Export of torch modules to ONNX: agreement with torch, `baked/` (what a trace has fixed), `routes/` (half, autocast),
-`torch_ops/`.
-"""
+"""Export of torch modules to ONNX: agreement with torch, `baked/` (what a trace fixed), `routes/` (half, autocast)."""

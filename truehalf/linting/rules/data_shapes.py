@@ -36,7 +36,7 @@ class NonzeroThreshold(Rule):
     kept = boxes[index]
     ```
 
-    Repair pass: `bool_index`, for the sum of such rows. In torch: `threshold_topk`.
+    Repair pass: `bool_index`, for the sum of such rows.
     """
 
     id = "nonzero-threshold"
@@ -56,7 +56,7 @@ class BoolIndex(Rule):
     state = state * (1 - seen) + update * seen
     ```
 
-    Repair pass: `bool_index`. In torch: `masked_assign`; `bool_index_to_long` keeps the size that varies.
+    Repair pass: `bool_index`. A fixed number of rows: "first rows of a mask" of docs/how-to/trt-friendly.md.
     """
 
     id = "bool-index"
@@ -67,7 +67,7 @@ class BoolIndex(Rule):
 class DataDependentSize(Rule):
     """a size that only a run knows: NonZero of numbers, NonMaxSuppression
 
-    Warning for `NonZero` of numbers whose positions are used (`x.nonzero()`, `bool_index_to_long`); info for
+    Warning for `NonZero` of numbers whose positions are used (`x.nonzero()`); info for
     `NonMaxSuppression`. Both build. TensorRT waits for the device, sizes all that follows for the worst case, and
     captures no CUDA graph. A `NonZero` that is only counted is no finding.
 
@@ -76,7 +76,7 @@ class DataDependentSize(Rule):
     (features * (labels > 0).float()[:, None]).sum(0)  # instead: all rows, weighted by a mask
     ```
 
-    In torch: `threshold_topk`, `unique(x, size=k)`.
+    A fixed number of rows: "first rows of a mask" of docs/how-to/trt-friendly.md.
     """
 
     id = "data-dependent-size"
@@ -114,7 +114,8 @@ class DynamicSlice(Rule):
     (points * kept.float()[None, :, None]).sum(1)
     ```
 
-    In torch: `dynamic_slice`, which builds; only a run knows its size (`data-dependent-size`).
+    Where the rows themselves are needed: `points.index_select(1, kept.long().nonzero()[:, 0])`, which is no `Slice`;
+    still, only a run knows its size (`data-dependent-size`).
     """
 
     id = "dynamic-slice"
@@ -171,24 +172,23 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
                 "and everything after it runs with sizes that vary from image to image.",
-                "Take a fixed number with torch.topk, and threshold outside the engine; or "
-                "threshold_topk of truehalf.exporting.torch_ops.",
+                "Take a fixed number with torch.topk, and threshold outside the engine (docs/how-to/trt-friendly.md).",
             )
         elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
             yield BoolIndex.at(
                 node,
                 "A boolean index becomes positions whose number only a run knows. TensorRT waits for the device there, "
                 "and refuses some uses of such a size.",
-                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask; masked_assign of "
-                "truehalf.exporting.torch_ops, or bool_index_to_long, which keeps the size; repair pass bool_index.",
+                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask (docs/how-to/trt-friendly.md); repair "
+                "pass bool_index.",
             )
         else:
             yield DataDependentSize.at(
                 node,
                 "As many positions as there are numbers that are not 0, which only a run knows. TensorRT waits for the "
                 "device there, and sizes all that follows for the worst case.",
-                "Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk (threshold_topk, and "
-                "unique with a size, of truehalf.exporting.torch_ops).",
+                "Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk "
+                "(docs/how-to/trt-friendly.md).",
             )
 
 
@@ -248,8 +248,7 @@ _SLICES = {  # by who knows where a slice starts or ends: severity, what is wron
     Origin.DATA: (
         "warning",
         "Where it starts or ends is computed on the device, so that only a run knows its size.",
-        "Keep all rows, and mask those beyond the end. Where a TensorRT refuses it: dynamic_slice of "
-        "truehalf.exporting.torch_ops.",
+        "Keep all rows, and mask those beyond the end (docs/how-to/trt-friendly.md).",
     ),
     Origin.ROUND: (
         "warning",

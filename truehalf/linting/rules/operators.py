@@ -32,7 +32,7 @@ class Unique(Rule):
     distinct = (ordered[1:] > ordered[:-1]).sum() + 1
     ```
 
-    In torch: `unique`, best with a size.
+    The values themselves, and not their number: "unique" of docs/how-to/trt-friendly.md.
     """
 
     id, severity = "unique", "error"
@@ -103,7 +103,7 @@ def uniques(subject: Subject) -> Iterator[LocatedFinding]:
             yield Unique.at(
                 node,
                 "TensorRT has no Unique.",
-                "Sort, and keep what differs from its neighbour; unique of truehalf.exporting.torch_ops.",
+                "Sort, and keep what differs from its neighbour (docs/how-to/trt-friendly.md).",
             )
 
 

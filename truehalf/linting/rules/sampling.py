@@ -19,7 +19,7 @@ class GridSample(Rule):
     the engine.
 
     Repair pass: `grid_sample_gather`, in the default list: bilinear sampling as gathers and arithmetic. In torch:
-    `grid_sample`.
+    "plugin operator" of docs/how-to/trt-friendly.md.
     """
 
     id = "grid-sample"
@@ -76,7 +76,7 @@ def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
             node,
             "TensorRT, FP32 too, has given wrong boxes without a word where deformable attention samples with "
             "GridSample: parity of the ONNX file proves nothing about the engine.",
-            "Repair pass grid_sample_gather (in the default list), or grid_sample of truehalf.exporting.torch_ops; "
+            "Repair pass grid_sample_gather (in the default list), or gathers in torch (docs/how-to/trt-friendly.md); "
             "verify the engine itself.",
         )
 

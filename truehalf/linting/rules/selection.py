@@ -29,8 +29,6 @@ class WhereCondition(Rule):
     y = torch.where(c, a, b)
     y = c.float() * a + (1 - c.float()) * b  # provided that a and b are finite: 0 * inf is NaN
     ```
-
-    In torch: `where`.
     """
 
     id, severity = "where-condition", "info"
@@ -48,8 +46,6 @@ class BoolArithmetic(Rule):
     keep = inside & ~small
     keep = inside.int() * (1 - small.int())  # where a build fails
     ```
-
-    In torch: `bitwise_and`, `bitwise_or`, `bitwise_not`.
     """
 
     id, severity = "bool-arithmetic", "info"
@@ -63,7 +59,7 @@ class Atan2(Rule):
     0: NaN, where torch gives 0. Info where 0 replaces NaN at the end, as the dynamo exporter writes it: right at the
     origin, but it hides an input that is NaN. Error for an operator that is called atan2: there is none.
 
-    In torch: `atan2`, which is 0 there.
+    In torch: "atan2" of docs/how-to/trt-friendly.md, which is 0 there.
     """
 
     id = "atan2"
@@ -79,7 +75,7 @@ def wheres(subject: Subject) -> Iterator[LocatedFinding]:
                 "TensorRT may build a where on a computed condition as an IffCondition, and has failed to build such "
                 "engines. Most are built well.",
                 "Only where a build fails: c * x + (1 - c) * y, provided that neither branch is Inf or NaN (0 * inf is "
-                "NaN); where of truehalf.exporting.torch_ops.",
+                "NaN); docs/how-to/trt-friendly.md.",
             )
 
 
@@ -88,8 +84,7 @@ def booleans(subject: Subject) -> Iterator[LocatedFinding]:
         yield BoolArithmetic.at(
             node,
             f"TensorRT has no {node.op_type}.",
-            "Compute with booleans (&, |, ~ of bool tensors) or with * and +; bitwise_and, bitwise_or and bitwise_not "
-            "of truehalf.exporting.torch_ops.",
+            "Compute with booleans (&, |, ~ of bool tensors) or with * and + (docs/how-to/trt-friendly.md).",
             "error",
         )
     for node in subject.of_type("Mod"):
@@ -101,7 +96,7 @@ def booleans(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 f"TensorRT builds {node.op_type} of booleans in most places, and refuses it in some.",
                 "Only where a build fails: a * b for a & b, min(a + b, 1) for a | b, 1 - a for ~a, over integers; "
-                "bitwise_and, bitwise_or and bitwise_not of truehalf.exporting.torch_ops.",
+                "docs/how-to/trt-friendly.md.",
             )
 
 
@@ -119,7 +114,7 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign, and 0 wherever that is NaN: "
                 "right at x = y = 0, but 0 where an input is NaN, too.",
-                "atan2 of truehalf.exporting.torch_ops, which divides by nothing that is 0.",
+                "atan2 as docs/how-to/trt-friendly.md writes it, which divides by nothing that is 0.",
                 "info",
             )
         elif quadrants:
@@ -127,11 +122,12 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign: at x = y = 0 it is 0 / 0, so "
                 "NaN, where torch gives 0.",
-                "atan2 of truehalf.exporting.torch_ops, which is 0 there.",
+                "atan2 as docs/how-to/trt-friendly.md writes it, which is 0 there.",
             )
     for node in subject.nodes:
         if node.op_type.lower() in ("atan2", "aten_atan2") and node.op_type not in subject.plugin_ops:
-            yield Atan2.at(node, "TensorRT has no atan2.", "atan2 of truehalf.exporting.torch_ops.", "error")
+            remedy = "atan2 as docs/how-to/trt-friendly.md writes it."
+            yield Atan2.at(node, "TensorRT has no atan2.", remedy, "error")
 
 
 def _quadrants(atan: ir.Node) -> list[ir.Node]:
