@@ -116,12 +116,6 @@ class InsertionPoint:
         self._place.insert(node)
         return node.outputs[0]
 
-    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
-        """What a node of the model writes of other inputs."""
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        written = self.node(node.op_type, inputs, attributes, len(node.outputs)).producer()
-        return [] if written is None else list(written.outputs)
-
     def flat(self, value: ir.Value) -> ir.Value:
         return self.node("Reshape", [value, self.graph.constant([-1])])
 
