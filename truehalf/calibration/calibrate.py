@@ -1,11 +1,11 @@
 """Ranges of every float tensor over samples: what calibration measures (the content of ranges.json).
 
-Ranges are over finite values; NaN and Inf are counted beside them (a mask of -Inf is legitimate inside), but an output
-that is not finite is an error, or a warning where that is asked for.
+NaN and Inf inside are legitimate (a mask of -Inf), but an output that is not finite is an error, or a warning where
+that is asked for.
 
-Samples run one at a time, so that the sample of a maximum is the true one. One pass over them takes extremes, and sums
-inside nodes (truehalf.calibration.hazards). Only where NaN or Inf was seen, or not ruled out, another one takes their
-numbers, and the extremes of the other elements.
+Samples run one at a time, so that the sample of a maximum is the true one: one pass takes extremes, and sums inside
+nodes (truehalf.calibration.hazards). Samples in which a tensor holds NaN or Inf are counted; its extremes are those of
+the others.
 
 Of an If the branch that all samples take is measured, as if it stood in the graph. Other branches, and the bodies of
 Loop and Scan, are not.
@@ -16,7 +16,7 @@ What a Reshape or a Transpose outputs holds the elements of its input and is not
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,11 +26,10 @@ import onnx_ir as ir
 from truehalf.calibration.branches import with_branches
 from truehalf.calibration.hazards import Reduction, reductions
 from truehalf.calibration.instrument import LARGEST
-from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
-from truehalf.calibration.ranges import Counter, Scan, Scanner, float_tensors, roots
-from truehalf.calibration.ranges_form import InnerSum, RangesJson
+from truehalf.calibration.nonfinite import nonfinite_constants, origins
+from truehalf.calibration.ranges import Scan, Scanner, float_tensors, roots
+from truehalf.calibration.ranges_form import InnerSum, RangesJson, TensorRange
 from truehalf.calibration.samples import Samples, empty_inputs
-from truehalf.calibration.tensor_facts import TensorFacts
 from truehalf.errors import StageError
 from truehalf.ir.facts import constant_of
 from truehalf.ir.model_file import load_model
@@ -87,13 +86,12 @@ def calibrate(
         model = with_branches(model, samples)
         run = _Run(model, samples, nonfinite_outputs)
         run.measure()
-        run.count_nonfinite()
     except StageError as error:
         raise refusal(error, model, "convert without calibration, or give ranges") from error
     return {
         "samples": len(samples),
         "warnings": run.warnings,
-        "tensors": {name: run.facts[root].range().to_json() for name, root in run.roots.items()},
+        "tensors": {name: run.ranges[root].to_json() for name, root in run.roots.items()},
         "inner": {name: asdict(found) for name, found in run.inner.items()},
     }
 
@@ -103,7 +101,7 @@ class _Run:
 
     Attributes:
         roots: for every tensor the one that is measured in its place.
-        facts: of the measured tensors.
+        ranges: of the measured tensors.
         inner: as in ranges.json.
     """
 
@@ -112,7 +110,7 @@ class _Run:
         self._nonfinite_outputs = nonfinite_outputs
         untyped: list[str] = []
         self.roots = roots(model, float_tensors(model, untyped))
-        self.facts = {root: TensorFacts() for root in dict.fromkeys(self.roots.values())}
+        self.ranges = {root: TensorRange() for root in dict.fromkeys(self.roots.values())}
         self.inner: dict[str, InnerSum] = {}
         self.warnings: list[str] = []
         if untyped:
@@ -123,35 +121,19 @@ class _Run:
     def measure(self) -> None:
         """Extremes of every tensor, and sums inside nodes."""
         inner = [each for each in reductions(self._model) if each.node.name and constant_of(each.source) is None]
-        scanner = Scanner(self._model, list(self.facts), inner)
+        scanner = Scanner(self._model, list(self.ranges), inner)
         for name, feeds in track(self._samples, "calibrate", len(self._samples)):
             scan = scanner.run(feeds)
             self._check_rows(name, feeds, scan)
-            self._check_outputs(name, feeds, scan)
-            columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.suspect))
+            self._check_outputs(name, scan)
+            columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.nonfinite))
             spoiled = set[str]()
-            for (tensor, fact), low, high, elements, suspect in zip(self.facts.items(), *columns, strict=True):
-                fact.elements += elements
-                if suspect:
-                    fact.suspect = True
-                    spoiled.add(tensor)
-                elif elements:
-                    fact.widen(low, high, name)
+            for tensor, low, high, elements, nonfinite in zip(list(self.ranges), *columns, strict=True):
+                self.ranges[tensor] = _with(self.ranges[tensor], low, high, elements, nonfinite, name)
+                spoiled |= {tensor} if nonfinite else set()
             for each, value in zip(inner, scan.inner, strict=True):
                 if value != LARGEST or self.roots.get(str(each.source.name)) not in spoiled:
                     self._add_inner(each, value, name)
-
-    def count_nonfinite(self) -> None:
-        """Exact counts, where NaN or Inf was seen or not ruled out."""
-        suspects = [tensor for tensor, fact in self.facts.items() if fact.suspect]
-        if not suspects:
-            return
-        for tensor in suspects:
-            self.facts[tensor].forget_extremes()
-        counter = Counter(self._model, suspects)
-        for name, feeds in track(self._samples, "calibrate: NaN and Inf", len(self._samples)):
-            for tensor, counts in counter.run(feeds).items():
-                self.facts[tensor].add(counts, name)
 
     def _add_inner(self, reduction: Reduction, value: float | None, sample: str) -> None:
         known = self.inner.get(str(reduction.node.name))
@@ -162,12 +144,12 @@ class _Run:
         """A sample with an empty input has no rows where nothing comes out, or no tensor of a node has an element."""
         empty = empty_inputs(self._model, feeds)
         read = {str(value.name) for value in self._model.graph.inputs}
-        computed = (count for name, count in zip(self.facts, scan.elements, strict=True) if name not in read)
+        computed = (count for name, count in zip(self.ranges, scan.elements, strict=True) if name not in read)
         if empty and not (any(map(np.size, scan.outputs.values())) and any(computed)):
             message = f"calibrate: sample {sample!r} has no rows to measure: {', '.join(empty)}"
             raise StageError("too-few-samples", f"{message}; expected at least one row in each sample")
 
-    def _check_outputs(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
+    def _check_outputs(self, sample: str, scan: Scan) -> None:
         for name, output in scan.outputs.items():
             if name in self._warned or not isinstance(output, np.ndarray):
                 continue
@@ -175,7 +157,7 @@ class _Run:
                 continue
             text = (
                 f"output {name!r} of the FP32 model is not finite on sample {sample!r}: {np.isnan(output).sum()} NaN "
-                f"and {np.isinf(output).sum()} Inf among {output.size} values; {self._origin(name, feeds, scan)}"
+                f"and {np.isinf(output).sum()} Inf among {output.size} values; {self._origin(name, scan)}"
             )
             if self._nonfinite_outputs == "error":
                 remedy = "FP16 cannot be better: fix the model or its weights, or take the sample out"
@@ -183,8 +165,8 @@ class _Run:
             self._warned.add(name)
             self.warnings.append(text)
 
-    def _origin(self, output: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> str:
-        found = nonfinite_tensors(self._model, feeds, list(self.facts), scan)
+    def _origin(self, output: str, scan: Scan) -> str:
+        found = {name for name, nonfinite in zip(self.ranges, scan.nonfinite, strict=True) if nonfinite}
         found = {name for name, root in self.roots.items() if root in found} | nonfinite_constants(self._model)
         first = origins(self._model, found, [output])
         if not first:
@@ -193,3 +175,17 @@ class _Run:
         if node is None:
             return f"it begins in {'initializer' if value.is_initializer() else 'input'} {value.name!r}"
         return f"it begins at node {node.name!r} ({node.op_type}), tensor {value.name!r}, whose inputs are all finite"
+
+
+def _with(known: TensorRange, low: float, high: float, elements: int, nonfinite: bool, sample: str) -> TensorRange:
+    """A range with one sample more."""
+    known = replace(known, elements=known.elements + elements)
+    if nonfinite:
+        return replace(known, nonfinite=known.nonfinite + 1, sample=known.sample or sample)
+    if not elements:
+        return known
+    absmax = max(abs(low), abs(high))
+    if known.absmax is None or known.min is None or known.max is None:
+        return replace(known, min=low, max=high, absmax=absmax, sample=sample)
+    known = replace(known, min=min(known.min, low), max=max(known.max, high))
+    return replace(known, absmax=absmax, sample=sample) if absmax > (known.absmax or 0.0) else known

@@ -64,7 +64,7 @@ def calibration_report(ranges: RangesJson, model: ir.Model) -> CalibrateReport:
         tensors=len(tensors),
         tensors_above_512=sum(absmax > 512 for absmax in measured.values()),
         tensors_above_65504=sum(absmax > 65504 for absmax in measured.values()),
-        tensors_nonfinite=sum(bool(entry["nan"] + entry["posinf"] + entry["neginf"]) for entry in tensors.values()),
+        tensors_nonfinite=sum(entry["nonfinite"] > 0 for entry in tensors.values()),
         largest=[
             {
                 "tensor": name,

@@ -10,7 +10,6 @@ twice are not worth packing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -116,12 +115,6 @@ class InsertionPoint:
         self._place.insert(node)
         return node.outputs[0]
 
-    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> list[ir.Value]:
-        """What a node of the model writes of other inputs."""
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        written = self.node(node.op_type, inputs, attributes, len(node.outputs)).producer()
-        return [] if written is None else list(written.outputs)
-
     def flat(self, value: ir.Value) -> ir.Value:
         return self.node("Reshape", [value, self.graph.constant([-1])])
 
@@ -133,22 +126,11 @@ class InsertionPoint:
             return self.node(op_type, [value, self.graph.constant(list(axes))], KEEP)
         return self.node(op_type, [value], {**KEEP, "axes": ir.AttrInt64s("axes", axes)})
 
-    def is_number(self, values: ir.Value) -> ir.Value:
-        """Neither NaN nor Inf."""
-        low = self.node("Greater", [values, self.graph.constant(-math.inf)])
-        return self.node("And", [low, self.node("Less", [values, self.graph.constant(math.inf)])])
-
     def report(self, key: str, op_type: str, value: ir.Value, axes: Sequence[int] | None = None) -> None:
         """Report the [1] value that `op_type` makes of a vector; of some axes, one column for each element left."""
         made = self.node(op_type, [value]) if op_type == "Shape" else self.reduced(op_type, value, axes)
         made.type = ir.TensorType(ir.DataType.INT64 if op_type == "Shape" else _FLOAT)
         self.graph.add_report(key, made)
-
-    def report_count(self, key: str, where: ir.Value) -> None:
-        """Report how many elements of a BOOL vector are true."""
-        count = self.node("ReduceSum", [self.node("Cast", [where], {"to": int(ir.DataType.INT32)})], KEEP)
-        count.type = ir.TensorType(ir.DataType.INT32)
-        self.graph.add_report(key, count)
 
 
 class ReportingSession:

@@ -1,26 +1,15 @@
-"""NaN and Inf in inner tensors: which hold them, and where they come from."""
+"""Where NaN and Inf in inner tensors come from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
-from truehalf.calibration.ranges import Counter, Scan
 from truehalf.ir.facts import reached, values_read
-
-
-def nonfinite_tensors(model: ir.Model, feeds: Mapping[str, np.ndarray], tensors: Sequence[str], scan: Scan) -> set[str]:
-    """Which of `tensors` hold NaN or Inf, given their scan on `feeds`; runs again for those it is unsure of."""
-    known = {name for name, nonfinite in zip(tensors, scan.nonfinite, strict=True) if nonfinite}
-    unsure = {name for name, unsure in zip(tensors, scan.unsure, strict=True) if unsure}
-    if not unsure:
-        return known
-    counts = Counter(model, unsure).run(feeds)
-    return known | {name for name, count in counts.items() if count.nonfinite}
 
 
 def origins(model: ir.Model, nonfinite: AbstractSet[str], targets: Iterable[str]) -> list[ir.Value]:

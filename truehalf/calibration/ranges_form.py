@@ -24,10 +24,10 @@ class TensorRange:
     """What was measured of a tensor over all samples.
 
     Attributes:
-        absmax, min, max: largest |x|, smallest and largest x over the finite elements; None: not known, or not finite.
-        sample: calibration sample that `absmax` comes from.
+        absmax, min, max: largest |x|, smallest and largest x in the samples without NaN and Inf; None: not known.
+        sample: calibration sample that `absmax` comes from; of a tensor that never was finite the first one.
         elements: how many were looked at.
-        nan, posinf, neginf: elements.
+        nonfinite: in how many samples it held NaN or Inf.
     """
 
     absmax: float | None = None
@@ -35,13 +35,7 @@ class TensorRange:
     max: float | None = None
     sample: str | None = None
     elements: int = 0
-    nan: int = 0
-    posinf: int = 0
-    neginf: int = 0
-
-    @property
-    def nonfinite(self) -> int:
-        return self.nan + self.posinf + self.neginf
+    nonfinite: int = 0
 
     def to_json(self) -> JsonObject:
         return {"min": self.min, "max": self.max} | asdict(self)
@@ -132,7 +126,7 @@ def _range(entry: Mapping[str, Any]) -> TensorRange:
     low, high = _number(entry, "min"), _number(entry, "max")
     if low is not None and high is not None and low > high:
         raise ValueError(f"min: expected at most max, {high}, got {low}")
-    counts = {key: int(_number(entry, key, 0) or 0) for key in ("elements", "nan", "posinf", "neginf")}
+    counts = {key: int(_number(entry, key, 0) or 0) for key in ("elements", "nonfinite")}
     return TensorRange(
         absmax=_number({"absmax": entry["absmax"]}, "absmax", 0),
         min=low,

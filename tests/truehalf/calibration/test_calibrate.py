@@ -76,18 +76,15 @@ def each(x: np.ndarray) -> list[dict[str, np.ndarray]]:
 
 
 def expected_entry(values: list[np.ndarray], names: list[str]) -> dict[str, Any]:
-    everything = np.concatenate([value.ravel() for value in values])
-    finite = everything[np.isfinite(everything)]
-    peaks = [np.abs(v[np.isfinite(v)]).max(initial=-1) for v in values]
+    finite = [value for value in values if np.isfinite(value).all()]
+    peaks = [np.abs(value).max() if np.isfinite(value).all() else -1 for value in values]
     return {
-        "min": finite.min(),
-        "max": finite.max(),
-        "absmax": np.abs(finite).max(),
+        "min": min((value.min() for value in finite), default=None),
+        "max": max((value.max() for value in finite), default=None),
+        "absmax": max((np.abs(value).max() for value in finite), default=None),
         "sample": names[int(np.argmax(peaks))],
-        "elements": everything.size,
-        "nan": np.isnan(everything).sum(),
-        "posinf": np.isposinf(everything).sum(),
-        "neginf": np.isneginf(everything).sum(),
+        "elements": sum(value.size for value in values),
+        "nonfinite": len(values) - len(finite),
     }
 
 
@@ -102,11 +99,11 @@ def test_ranges_are_those_of_numpy(model: Path) -> None:
     for name in floats:
         expected = expected_entry([run[name] for run in runs], names)
         actual = ranges["tensors"][name]
-        for key in ("sample", "elements", "nan", "posinf", "neginf"):
+        for key in ("sample", "elements", "nonfinite"):
             assert actual[key] == expected[key], (name, key)
-        for key in ("min", "max", "absmax"):  # two graphs, fused differently
+        for key in ("min", "max", "absmax") if expected["absmax"] is not None else ():  # two graphs, fused differently
             assert actual[key] == pytest.approx(expected[key], rel=1e-6), (name, key)
-    assert ranges["tensors"]["scores"]["neginf"] == 7 * 6
+    assert ranges["tensors"]["scores"]["nonfinite"] == 7
     json.dumps(ranges, allow_nan=False)
 
 
@@ -120,7 +117,7 @@ def test_the_sample_of_the_maximum_is_the_true_one(model: Path) -> None:
 
 
 @pytest.mark.parametrize("position", range(12))
-def test_nan_is_counted_wherever_it_stands(tmp_path: Path, position: int) -> None:
+def test_nan_is_seen_wherever_it_stands(tmp_path: Path, position: int) -> None:
     path = write(
         tmp_path / "m.onnx",
         """g (float[N,12] x) => (bool[N,12] y) <float[1] one = {1.0}>
@@ -130,7 +127,7 @@ def test_nan_is_counted_wherever_it_stands(tmp_path: Path, position: int) -> Non
     x[0, position] = -1
     x[1, 3] = 9
     entry = calibrate(path, each(x), names=["a", "b"])["tensors"]["n"]
-    assert (entry["nan"], entry["absmax"], entry["min"], entry["sample"]) == (1, 3, 2, "b")
+    assert (entry["nonfinite"], entry["absmax"], entry["min"], entry["sample"]) == (1, 3, 2, "b")
 
 
 def test_a_tensor_with_nothing_finite_has_no_range(tmp_path: Path) -> None:
@@ -140,7 +137,8 @@ def test_a_tensor_with_nothing_finite_has_no_range(tmp_path: Path) -> None:
     )
     ranges = calibrate(path, each(-np.ones((2, 2), np.float32)), names=["a", "b"])
     entry = ranges["tensors"]["l"]
-    assert (entry["min"], entry["max"], entry["absmax"], entry["sample"], entry["nan"]) == (None, None, None, None, 4)
+    assert (entry["min"], entry["max"], entry["absmax"], entry["sample"]) == (None, None, None, "a")
+    assert (entry["nonfinite"], entry["elements"]) == (2, 4)
 
 
 def test_an_output_that_is_not_finite_names_output_sample_and_node(tmp_path: Path) -> None:
@@ -159,7 +157,7 @@ def test_an_output_that_is_not_finite_names_output_sample_and_node(tmp_path: Pat
     ranges = calibrate(path, each(x), names=["a", "b", "c"], nonfinite_outputs="warn")
     (warning,) = ranges["warnings"]
     expect(warning, None, "'bad'", "'a'", "1 NaN", "'root'", "Sqrt")
-    assert ranges["tensors"]["bad"]["nan"] == 2
+    assert ranges["tensors"]["bad"]["nonfinite"] == 2
     assert ranges["tensors"]["ok"]["absmax"] == 6
 
 
@@ -247,7 +245,7 @@ def test_old_opsets(opset: int, tmp_path: Path) -> None:
     tensors = ranges["tensors"]
     assert list(tensors) == ["x", "v", "a", "r", "b", "s", "e", "y"]
     assert (tensors["a"]["min"], tensors["a"]["max"]) == (-36000, 27000)
-    assert (tensors["r"]["nan"], tensors["r"]["absmax"]) == (1, np.sqrt(np.float32(27000)))
+    assert (tensors["r"]["nonfinite"], tensors["r"]["absmax"]) == (1, None)
     assert ranges["inner"]["sum"]["value"] == 54000
 
 
@@ -383,7 +381,7 @@ def test_ranges_of_no_element_are_refused(count: int) -> None:
         ("tensors", {"absmax": "1"}, ["absmax", "'1'"]),
         ("tensors", {"absmax": 1.0, "min": 3, "max": -3}, ["min", "max", 3.0, -3.0]),
         ("tensors", {"absmax": 1.0, "elements": -1}, ["elements", -1]),
-        ("tensors", {"absmax": 1.0, "nan": "many"}, ["nan", "'many'"]),
+        ("tensors", {"absmax": 1.0, "nonfinite": "many"}, ["nonfinite", "'many'"]),
         ("tensors", None, ["mapping", None]),
         ("inner", {"quantity": "sum", "value": -1}, ["value", -1]),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.truehalf.calibration.small_graphs import parsed
-from truehalf.calibration.nonfinite import nonfinite_constants, nonfinite_tensors, origins
+from truehalf.calibration.nonfinite import nonfinite_constants, origins
 from truehalf.calibration.ranges import Scanner, float_tensors
 
 
@@ -25,7 +25,8 @@ def test_origins_follow_non_finite_values_only() -> None:
     assert nonfinite_constants(model) == {"mask"}
     feeds = {"x": np.float32([1, 2])}
     tensors = float_tensors(model)
-    nonfinite = nonfinite_tensors(model, feeds, tensors, Scanner(model, tensors).run(feeds)) | {"mask"}
+    scan = Scanner(model, tensors).run(feeds)
+    nonfinite = {"mask", *(name for name, bad in zip(tensors, scan.nonfinite, strict=True) if bad)}
     assert nonfinite == {"mask", "m", "q", "r", "y"}
     assert [value.name for value in origins(model, nonfinite, nonfinite)] == ["mask", "q"]
     assert [value.name for value in origins(model, nonfinite, ["y"])] == ["q"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import TensorRange
-from truehalf.conversion.rules.base import Decision, RuleContext, Verdict, on_sample
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.ir.facts import all_nodes, subgraphs
 from truehalf.ir.ops import Trait, has, with_trait
 
@@ -38,11 +38,9 @@ def nonfinite(context: RuleContext) -> Callable[[ir.Node, RuleContext], Decision
 
 
 def _decision(value: ir.Value, entry: TensorRange) -> Decision:
-    counts = {"NaN": entry.nan, "+Inf": entry.posinf, "-Inf": entry.neginf}
-    counted = ", ".join(f"{count} {label}" for label, count in counts.items() if count)
-    sample = entry.sample
-    reason = f"{value.name!r} holds {counted}, and not only to mask{on_sample(sample)}"
-    return Decision(Verdict.fp32, "nonfinite", reason, float(entry.nonfinite), 0.0, value.name, sample)
+    samples = f"{entry.nonfinite} sample{'s' * (entry.nonfinite > 1)}"
+    reason = f"{value.name!r} holds NaN or Inf in {samples}, and not only to mask"
+    return Decision(Verdict.fp32, "nonfinite", reason, float(entry.nonfinite), 0.0, value.name, entry.sample)
 
 
 def _harmless(context: RuleContext, spoiled: set[str]) -> set[ir.Value]:

@@ -7,20 +7,20 @@ weights that are no inputs before IR version 4
 a size below 0, which older exporters write (-1)           an axis that varies
 MeanVarianceNormalization without axes, STFT without       with the default: onnx cannot type the first without, and
 onesided                                                   takes the second for two-sided
-functions of another opset than the graph                  of the graph's, or inlined at the latest one: ONNX Runtime
-                                                           reads them all as the graph's
+functions of another opset than the graph                  of the graph's, as ONNX Runtime reads them; refused where
+                                                           an operator means something else there
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
 
-from truehalf.errors import StageError, first_line
+from truehalf.errors import StageError
 from truehalf.ir.proto.names import IMPLIED, ProtoGraph, proto_graphs
 
 _DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
@@ -135,63 +135,20 @@ def _free_sizes(graph: ProtoGraph) -> None:
 
 
 def _align_functions(proto: onnx.ModelProto, path: Path) -> bool:
+    """Read functions of another opset as the graph's; whether there are any."""
     version = _opset(proto)
     others = [function for function in proto.functions if version and _opset(function) not in (0, version)]
-    if not others:
-        return False
-    changed = [
-        function for function in others if not all(_means_same(node, function, version) for node in _of(function))
-    ]
-    if not changed:
-        for function in others:
-            for opset in function.opset_import:
-                opset.version = version if opset.domain in _ONNX else opset.version
-        return True
-    try:
-        inlined = _inlined(proto, max(version, *map(_opset, others)))
-    except Exception as error:  # onnx's converter and inference raise what they like
+    changed = [each for each in others if not all(_means_same(node, each, version) for node in _of(each))]
+    if changed:
         names = ", ".join(f"{function.name} (opset {_opset(function)})" for function in changed)
         raise StageError(
             "wrong-opset",
-            f"{path}: functions of another opset than the graph's {version} cannot be brought to one: {names}: "
-            f"{first_line(error)}. Export the model anew, with one opset",
-        ) from error
-    proto.CopyFrom(inlined)
-    return True
-
-
-def _inlined(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """All functions inlined at an opset; onnx's inliner converts them, where types are known."""
-    import onnx.inliner
-
-    if version > _opset(proto):
-        functions = list(proto.functions)
-        bare = onnx.ModelProto()
-        bare.CopyFrom(proto)
-        del bare.functions[:]
-        proto = onnx.version_converter.convert_version(bare, version)
-        proto.functions.extend(functions)
-    typed = onnx.shape_inference.infer_shapes(proto)
-    weights = {name for inner in proto_graphs(typed.graph) for name in _state_weights(inner)}
-    inlined = onnx.inliner.inline_local_functions(typed, convert_version=True)
-    for inner in proto_graphs(inlined.graph):
-        for value in [value for value in inner.value_info if value.name in weights]:
-            inner.value_info.remove(value)
-    defined = [name for node in inlined.graph.node for name in node.output[:1]]
-    for index in reversed(range(len(defined))):
-        if inlined.graph.node[index].op_type == "Constant" and defined[index] in defined[:index]:
-            del inlined.graph.node[index]  # the inliner copies a Constant that is an argument
-    return inlined
-
-
-def _state_weights(graph: ProtoGraph) -> Iterator[str]:
-    """State the types of weights, which inference leaves out and the inliner asks for; names of those that had none."""
-    if isinstance(graph, onnx.GraphProto):
-        stated = {value.name for value in (*graph.input, *graph.value_info)}
-        for tensor in graph.initializer:
-            if tensor.name not in stated:
-                graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-                yield tensor.name
+            f"{path}: functions of another opset than the graph's {version}, where operators mean something else: "
+            f"{names}. Export the model anew, with one opset",
+        )
+    for opset in (opset for function in others for opset in function.opset_import if opset.domain in _ONNX):
+        opset.version = version
+    return bool(others)
 
 
 def _of(function: onnx.FunctionProto) -> Sequence[onnx.NodeProto]:
