@@ -21,7 +21,7 @@ MANY = 3  # names of operators in one literal
 
 # Where names of operators stand beside each other outside the table, and why.
 ELSEWHERE = {
-    ("calibration/hazards.py", "_REDUCES"): "what is added up, for each",
+    ("calibration/hazards.py", "_SUMS"): "what is added up, for each",
     (
         "config/precision.py",
         "PRODUCTS",
