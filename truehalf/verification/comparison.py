@@ -60,7 +60,6 @@ from truehalf.verification.findings import (
 )
 from truehalf.verification.gates import GATES, Gate, evaluate, worst_by
 from truehalf.verification.metrics.average_precision import Precision, precision, self_precision, why_no_drop
-from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
 from truehalf.verification.metrics.detections import (
     DetectionSummary,
     Matching,
@@ -71,7 +70,7 @@ from truehalf.verification.metrics.detections import (
     with_tied_labels,
 )
 from truehalf.verification.metrics.half_steps import HalfSteps
-from truehalf.verification.metrics.kinds import decided, kinds_of
+from truehalf.verification.metrics.kinds import ClassAgreement, classification_metrics, decided, kinds_of
 from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs
 from truehalf.verification.reaction import observed, reactions

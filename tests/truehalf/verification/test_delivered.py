@@ -16,7 +16,7 @@ from truehalf.cli.app import run as truehalf
 from truehalf.config.precision import Precision
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import quick_check
-from truehalf.verification.delivered import judge_file
+from truehalf.verification.open_file import judge_file
 
 NORM = """m = ReduceMean <axes = [-1], keepdims = 1> ({t})  c = Sub({t}, m)  p = Mul(c, c)
 v = ReduceMean <axes = [-1], keepdims = 1> (p)  a = Add(v, e)  w = Sqrt(a)  y = Div(c, w)"""

@@ -15,23 +15,25 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
 
-from truehalf.codes import coded
+from truehalf.codes import coded, codes_in
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.model_samples import image_inputs, model_samples
 from truehalf.data.samples import kept
-from truehalf.errors import StageError, attempted
+from truehalf.errors import StageError, attempted, some_of
 from truehalf.io_spec.checks import check_reference, check_shapes, check_spec, check_values
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import (
     CLASSIFICATION,
+    DECLARE,
     DETECTIONS,
     ROWS,
     TENSORS,
@@ -40,32 +42,33 @@ from truehalf.io_spec.outputs import (
     skipped_outputs,
     task_of,
 )
-from truehalf.io_spec.proposal import may_detect, proposal_of
-from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.facts import lengths_of
+from truehalf.io_spec.proposal import described, may_detect, proposal_of
+from truehalf.io_spec.spec import InputSpec, IoSpec
+from truehalf.ir.facts import all_nodes, label_of, lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.proto.plugins import name_alike, named, not_run, plugins_of
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.caveats import not_compared, of_files, outside_range, without_draws
 from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
 from truehalf.verification.chain.reference import with_shapes
 from truehalf.verification.chain.stage import shape_findings
 from truehalf.verification.comparison import Comparison, Known, compare_outputs
-from truehalf.verification.contradictions import class_names_in
-from truehalf.verification.delivered import judge_file
+from truehalf.verification.contradictions import class_names_in, contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.near_ties import without_near_ties
-from truehalf.verification.open_file import FP32_CPU, OpenFile, Ran, evaluation_of, is_pessimistic
+from truehalf.verification.open_file import FP32_CPU, OpenFile, Ran, evaluation_of, is_pessimistic, judge_file
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.runs import Part, Run
 from truehalf.verification.user_metrics import user_metrics
 
 _ALWAYS = "always"
 _KEPT = 2**28  # bytes of samples
+_SHAPES = 3  # of a sentence
+_DIFFER = {"outputs-differ", "beyond-gate"}
 _UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
 
 
@@ -148,13 +151,13 @@ def compare(
 
     comparison, ran = without_near_ties(runs, rerun, compared), files.candidate.ran
     shapes = shape_findings(files.shape_problem, files.shapes_unknown)
-    found = without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
-    caveats = list(() if of_images else outside_range(feeds, entry))
-    caveats += not_compared(task, files, why_not, proposed)
+    found = _without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
+    caveats = [] if of_images else [*_outside_range(feeds, entry)]
+    caveats += _not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
-    found += [*judged, *of_files(source.model, other.model, stated)]
+    found += [*judged, *contradictions(source.model, other.model, stated)]
     without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
@@ -238,6 +241,70 @@ def _stated(graph: ir.Graph) -> dict[str, list[int | str]]:
     """Shapes of outputs that a file states."""
     outputs = (value for value in graph.outputs if value.shape is not None)
     return {str(v.name): [side if isinstance(side, int) else str(side) for side in v.shape or ()] for v in outputs}
+
+
+# --- caveats ----------------------------------------------------------------------------------------------------------
+
+
+def _not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | None) -> Iterator[str]:
+    """Yield what the comparison says nothing about, and why.
+
+    Args:
+        why_not: what speaks against detections, where none are declared; empty where nothing suggests them.
+        proposed: I/O spec that was taken, where none was declared.
+    """
+    if task == TENSORS:
+        compared = "detections or classes: no I/O spec declares any, so outputs were compared element by element"
+        unclear = f" (they may be detections, but {why_not})" if why_not else ""
+        yield f"{compared}{unclear}; the queries of a detector may rightly change places: {DECLARE}"
+    if proposed is not None:
+        taken = f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}"
+        yield coded("spec-proposed", f"{taken}; if that is wrong, {DECLARE}")
+    if files.candidate.evaluation == FP32_CPU:
+        yield "FP16: the candidate holds none"
+    if files.reference.evaluation != FP32_CPU:
+        yield "the FP32 model: the reference holds FP16 itself, and was emulated"
+    if files.batch_sizes:
+        yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}, in which the samples ran"
+    for name, shapes in files.shapes.items():
+        yield f"shapes of input {name!r} other than {some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES)}"
+
+
+def _without_draws(found: Sequence[Finding], *models: ir.Model) -> list[Finding]:
+    """Leave open what fails where a model draws random numbers (voices of VITS do): no two runs of it are alike, so
+    outputs that differ say nothing of a file. NaN, Inf and shapes say what they say.
+    """
+    failed = [each for each in found if each.state == FAILED and each.check != "nonfinite"]
+    apart = [each for each in failed if _DIFFER & {*codes_in(each.reason)}]
+    drawing = next((node for model in models for node in _drawing(model)), None) if apart else None
+    if drawing is None:
+        return list(found)
+    reason = f"{label_of(drawing)!r} ({drawing.op_type}) draws random numbers: no two runs are alike; give it a seed"
+    why = Finding("", NOT_VERIFIED, coded("not-comparable", f"{reason} to compare them"), no_node=True, explains=True)
+    return [why, *(replace(each, state=NOT_VERIFIED, no_node=True) if each in apart else each for each in found)]
+
+
+def _drawing(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes that draw without a seed, of those that an output needs."""
+    needed = model.clone()
+    RemoveUnusedNodesPass()(needed)
+    RemoveUnusedFunctionsPass()(needed)  # type: ignore[no-untyped-call]
+    for node in all_nodes(needed, functions=True):
+        if has(node, Trait.RANDOM) and "seed" not in node.attributes:
+            yield node
+
+
+def _outside_range(feeds: Sequence[Mapping[str, np.ndarray]], entry: InputSpec) -> Iterator[str]:
+    """Yield a sentence where values are none that a model which normalises inside its graph was made for."""
+    if not entry.is_normalized_inside or entry.range is None or len(entry.range) != 2:
+        return
+    arrays = [feed[entry.name] for feed in feeds if entry.name in feed and feed[entry.name].size]
+    least, most = min((a.min() for a in arrays), default=np.inf), max((a.max() for a in arrays), default=-np.inf)
+    low, high = entry.range
+    slack = 1e-3 * (high - low)
+    if least < low - slack or most > high + slack:
+        ran = f"{entry.name!r} goes from {least:.4g} to {most:.4g}, and the I/O spec declares {low:g} to {high:g}"
+        yield f"inputs as the model expects them: {ran}"
 
 
 # --- where it goes wrong ----------------------------------------------------------------------------------------------

@@ -17,14 +17,14 @@ import onnx_ir as ir
 from truehalf.codes import coded
 from truehalf.config.verification import Evaluation
 from truehalf.data.samples import Feeds, Samples, digest_of, refuse_nan, repeated
-from truehalf.errors import refuse
+from truehalf.errors import StageError, refuse
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import fixed_batch
 from truehalf.ir.model_forms import ModelFile
 from truehalf.progress import track
 from truehalf.verification import open_file
+from truehalf.verification.near_ties import Rerun
 from truehalf.verification.open_file import Arrays, OpenFile, evaluation_of
-from truehalf.verification.rerun import Rerun
 from truehalf.verification.runs import Part, Run, part_of
 
 REFERENCE, CANDIDATE = "reference", "candidate"
@@ -101,7 +101,7 @@ class ModelPair:
             if len(names) < rows:
                 names = [f"{names[0]}[{i}]" for i in range(rows)]
             refuse_nan(feed, names)
-            self._check_candidate(feed, rows)
+            self._check_candidate(feed, 1 if rows else 0)
             for start in range(0, rows, batch):
                 group = names[start : start + batch]
                 yield Part(part_of(feed, start, batch), min(batch, rows - start), group, number, start)
@@ -150,20 +150,17 @@ class ModelPair:
             if str(value.name) in feed and any(not isinstance(side, int) for side in sides):
                 self.shapes.setdefault(str(value.name), set()).add(feed[str(value.name)].shape[skipped:])
 
-    def _check_candidate(self, feed: Mapping[str, np.ndarray], rows: int) -> None:
-        """Refuse a feed whose sides contradict the candidate's; its axis 0 may, where samples can be regrouped."""
-        problems = []
+    def _check_candidate(self, feed: Mapping[str, np.ndarray], first: int) -> None:
+        """Refuse a feed with other sides than the candidate fixes, from axis `first` on."""
         for value in self.candidate.file.model.graph.inputs:
-            array = feed.get(str(value.name))
-            if array is None or value.shape is None:
+            shape = feed[str(value.name)].shape if value.name in feed else None
+            if shape is None or value.shape is None:
                 continue
-            skipped = 1 if rows else 0
-            sides = list(zip(value.shape, array.shape, strict=False))[skipped:]
-            if len(value.shape) != array.ndim or any(isinstance(a, int) and a != b for a, b in sides):
+            sides = list(zip(value.shape, shape, strict=False))[first:]
+            if len(value.shape) != len(shape) or any(isinstance(a, int) and a != b for a, b in sides):
                 wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
-                wrong = f"input {value.name!r}: the candidate expects {wanted}, got {list(array.shape)}"
-                problems.append(coded("wrong-shape", wrong))
-        refuse("wrong-feeds", "inputs do not fit the candidate", problems)
+                wrong = f"input {value.name!r}: the candidate expects {wanted}, got {list(shape)}"
+                raise StageError("wrong-shape", wrong)
 
 
 # --- interfaces -------------------------------------------------------------------------------------------------------

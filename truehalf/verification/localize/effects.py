@@ -18,7 +18,7 @@ import numpy as np
 from truehalf.verification.graft import Graft
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.node_errors import LocalError
-from truehalf.verification.metrics.query_rows import outputs_apart
+from truehalf.verification.metrics.tensors import outputs_apart
 
 Feeds = Mapping[str, np.ndarray]
 _ONE_BY_ONE = 12  # nodes

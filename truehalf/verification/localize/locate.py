@@ -25,7 +25,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.effects import effects_of
 from truehalf.verification.localize.node_errors import WRONG, LocalError, local_errors
 from truehalf.verification.localize.suspects import Suspect, only_moves, pins_of, suspect_of
-from truehalf.verification.metrics.query_rows import rows_in_any_order
+from truehalf.verification.metrics.tensors import rows_in_any_order
 
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.messages import raises
-from truehalf.verification.metrics.classification import classification_metrics
+from truehalf.verification.metrics.kinds import classification_metrics
 
 LOGITS = np.random.default_rng(0).normal(0, 2, (8, 10)).astype(np.float32)
 
