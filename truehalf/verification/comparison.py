@@ -359,17 +359,14 @@ class _Both:
 
     @cached_property
     def classification(self) -> ClassAgreement | None:
-        """Agreement of best classes; None of other models and other shapes."""
+        """Agreement of best classes; None of other models, other shapes, and as many classes as the input decides."""
         name = classes_of(self.spec) if self.task == CLASSIFICATION else ""
         if not name or not all(name in _alike(run) for run in self.runs):
             return None
-        if len(widths := {run.reference[name].shape[1:] for run in self.runs}) > 1:
-            got = " and ".join(str(list(each)) for each in sorted(widths)[:2])
-            raise StageError("wrong-shape", f"class logits {name!r}: expected as many classes in all runs, got {got}")
-        reference, candidate = (
-            np.concatenate([side[name] for side in sides])
-            for sides in ([run.reference for run in self.runs], [run.candidate for run in self.runs])
-        )
+        if len({run.reference[name].shape[1:] for run in self.runs}) > 1:
+            return None
+        reference = np.concatenate([run.reference[name] for run in self.runs])
+        candidate = np.concatenate([run.candidate[name] for run in self.runs])
         draws = self._response(name).draws
         return classification_metrics(reference, candidate, lambda: [np.concatenate(draw) for draw in draws()])
 

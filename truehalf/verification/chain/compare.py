@@ -138,7 +138,7 @@ def compare(
     image = of_model if of_images else entry.name or of_model
     by_samples = task != TENSORS or of_images
     feeds = files.feeds(samples, batch, by_samples)
-    runs = list(files.run(samples, batch, by_samples, (image, layout), of_one_image))
+    runs = list(files.run(feeds, batch, by_samples, (image, layout), of_one_image))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)

@@ -2,9 +2,9 @@
 
     a gate or shape fails    all samples, of which the worst are looked at, one by one
     else adversarial fails   the adversarial images, the same way
-    else batch fails         the run of several samples that differs, as it ran
 
-A verdict that fails because verify.require names what was not verified has no such samples.
+What fails at another batch alone has no such samples: its run is named, and a graph that mixes samples does that, no
+rounding. Nor has a verdict that fails because verify.require names what was not verified.
 
 verify.suggest: further pins that bring a failed file inside the gates. They are searched on the worst of these samples,
 then a file that is converted with them is verified on all samples. Nothing is applied: the pins are printed and stored.
@@ -43,7 +43,6 @@ from truehalf.verification.samples import worst_samples
 
 _SAMPLES = 4  # the worst, looked at
 _OF_OUTPUTS = {*OF_OUTPUTS, "nonfinite", "shapes"}
-Rule = Callable[[Comparison], list[Finding]]
 
 
 @dataclass(frozen=True)
@@ -54,26 +53,29 @@ class Failing:
         reference: the samples and what FP32 says of them.
         final: the file, compared on them.
         evaluation: that it failed in.
-        judge: the rule.
-        together: they run as one batch.
+        of_images: they are the adversarial samples, which have a rule of their own.
     """
 
     reference: Reference
     final: Comparison
     evaluation: str
-    judge: Rule
-    together: bool = False
+    of_images: bool = False
 
     @cached_property
     def worst(self) -> list[int]:
-        """Positions of those that are looked at: of a run all, in their order, else those that differ most."""
-        rows = self.final.samples
-        return [*range(len(rows))] if self.together else worst_samples(rows, _SAMPLES)
+        """Positions of those that are looked at: those that differ most."""
+        return worst_samples(self.final.samples, _SAMPLES)
+
+    def judge(self, comparison: Comparison) -> list[Finding]:
+        """What is found in a comparison on these samples."""
+        if not self.of_images:
+            return comparison.findings
+        found = on_images(comparison)
+        return [Finding("adversarial", found["state"], found["reason"])]
 
     def batches(self, file: ModelFile, fp32: ModelFile) -> list[dict[str, np.ndarray]]:
-        """Feeds of those that are looked at: one run, or a run of each, as often as a fixed batch asks for it."""
-        samples = [self.reference.samples[i] for i in self.worst]
-        return [stacked(samples)] if self.together else [stacked([each] * _copies(file, fp32)) for each in samples]
+        """Feeds of those that are looked at, a run of each, as often as a fixed batch asks for it."""
+        return [stacked([self.reference.samples[i]] * _copies(file, fp32)) for i in self.worst]
 
     def place(
         self,
@@ -97,9 +99,7 @@ class Failing:
             return None
         count, first, copies = len(self.worst), self.reference.samples[self.worst[0]].name, _copies(file, fp32)
         looked_at = f"the worst {count} of {len(self.reference.names)} samples" if count > 1 else f"sample {first}"
-        if self.together:
-            looked_at = f"a run of {count} samples"
-        elif copies > 1:
+        if copies > 1:
             looked_at += f" (repeated {copies} times: the batch is fixed)"
         if evaluation in BACKENDS:
             looked_at += f", in emulated FP16 (the file failed on {evaluation})"
@@ -125,25 +125,11 @@ def failing_of(file: ModelFile, judge: Judge, final: FileResult, findings: Seque
     reference, images, options, evaluation = judge.reference, judge.images, judge.options, final.ran.evaluation
     failed = {finding.check for finding in findings if finding.state == FAILED}
     if failed & _OF_OUTPUTS:
-        return Failing(reference, final.comparison, evaluation, _as_final)
+        return Failing(reference, final.comparison, evaluation)
     if "adversarial" in failed and isinstance(images, Reference):
         outputs = opened(file, options.evaluation.value).run_all(images.samples, options.batch)
-        return Failing(images, images.compare(outputs, options, outputs_only=True), evaluation, _as_images)
-    if "batch" in failed:
-        row = next(row for row in final.batches["sizes"] if row["state"] == FAILED)
-        part = reference.subset([reference.names.index(name) for name in row["samples"]])
-        outputs = opened(file, options.evaluation.value).run_all(part.samples, row["batch"])
-        return Failing(part, part.compare(outputs, options), evaluation, _as_final, together=True)
+        return Failing(images, images.compare(outputs, options, outputs_only=True), evaluation, of_images=True)
     return None
-
-
-def _as_final(comparison: Comparison) -> list[Finding]:
-    return comparison.findings
-
-
-def _as_images(comparison: Comparison) -> list[Finding]:
-    found = on_images(comparison)
-    return [Finding("adversarial", found["state"], found["reason"])]
 
 
 # --- further pins -----------------------------------------------------------------------------------------------------
@@ -187,25 +173,21 @@ def suggested_pins(
         StageError: when the search cannot run.
     """
     part = failing.reference.subset(failing.worst)
-    count = len(part.names)
-    where = f"a run of {count} samples" if failing.together else f"the worst {count} samples"
+    where = f"the worst {len(part.names)} samples"
     with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
         path = Path(folder) / "model.onnx"
 
         def holds(entries: tuple[str, ...]) -> bool:
             conversion.convert(fp32.path, path, entries)
             file = opened(ModelFile(path), options.evaluation.value)
-            outputs = file.run_all(part.samples, count if failing.together else options.batch)
+            outputs = file.run_all(part.samples, options.batch)
             file.close()
             return verdict_of(failing.judge(part.compare(outputs, options))) != FAILED
 
         if holds(()):
             return _none(f"No further pin is needed for {where}: what fails does not show there.")
-        pessimistic = is_pessimistic(failing.evaluation)
-        files, batches = (
-            BothFiles(conversion.named(fp32.path), last.model, pessimistic=pessimistic),
-            failing.batches(last, fp32),
-        )
+        pessimistic, batches = is_pessimistic(failing.evaluation), failing.batches(last, fp32)
+        files = BothFiles(conversion.named(fp32.path), last.model, pessimistic=pessimistic)
         errors = local_errors(files, batches, keep=len(files.pairs))
         pins = search_pins(files, batches, query_outputs(part.spec), errors, holds)
         if not pins.nodes:

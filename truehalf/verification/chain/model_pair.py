@@ -64,7 +64,7 @@ class ModelPair:
 
     def run(
         self,
-        samples: Samples,
+        feeds: Feeds,
         batch: int,
         by_samples: bool,
         image: tuple[str, str] | None = None,
@@ -73,7 +73,7 @@ class ModelPair:
         """Run both files on all samples.
 
         Args:
-            samples: as truehalf.data.model_samples has checked them against the reference.
+            feeds: see `feeds`.
             batch: samples a run at most.
             by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
             image: name and layout (NCHW or NHWC) of the input that is an image.
@@ -82,7 +82,7 @@ class ModelPair:
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
         """
-        for part in self._parts(samples, batch, by_samples):
+        for part in self._parts(feeds, batch, by_samples):
             reference, candidate = self.reference.run(part), self.candidate.run(part)
             self._note(part)
             if self.shape_problem is None and self.shapes_unknown is None:
@@ -93,9 +93,8 @@ class ModelPair:
             beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *beside)
 
-    def _parts(self, samples: Samples, batch: int, by_samples: bool) -> Iterator[Part]:
+    def _parts(self, feeds: Feeds, batch: int, by_samples: bool) -> Iterator[Part]:
         """What goes into each run, checked; see `run`."""
-        feeds = self.feeds(samples, batch, by_samples)
         for number, feed in enumerate(track(feeds, "compare", len(feeds))):
             rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
             if len(names) < rows:

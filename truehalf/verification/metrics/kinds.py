@@ -19,7 +19,6 @@ from typing import TypedDict
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.errors import StageError
 from truehalf.io_spec.outputs import detecting
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import is_op
@@ -191,20 +190,11 @@ def classification_metrics(
     agrees in nothing.
 
     Args:
-        reference, other: [samples, classes], before the softmax.
+        reference, other: [samples, classes], of one shape, before the softmax.
         draws: gives the reference on inputs moved by half a step, as often as it was drawn; asked where a best class is
             another, see near_choices.
-
-    Raises:
-        StageError: when the shapes differ or are not [samples, classes].
     """
     reference, other = (np.asarray(each, np.float64) for each in (reference, other))
-    if reference.shape != other.shape or reference.ndim != 2 or not reference.shape[1]:
-        raise StageError(
-            "wrong-shape",
-            f"class logits: expected two arrays [samples, classes] of one shape, got {list(reference.shape)} and "
-            f"{list(other.shape)}",
-        )
     if not len(reference):
         return {"samples": 0, "top1_agreement": None, "label_flips": 0, "near_ties": 0}
     usable = _usable(reference) & _usable(other)

@@ -275,7 +275,7 @@ def located(
     spec = IoSpec.from_json({"outputs": [{"name": "y"}]})
     frozen = Reference(samples, ["only"], [""], outputs, spec, [], None)
     final = frozen.compare(outputs, VerifyConfig())
-    place = Failing(frozen, final, evaluation, lambda *_: []).place(ModelFile(paths[1]), ModelFile(paths[0]))
+    place = Failing(frozen, final, evaluation).place(ModelFile(paths[1]), ModelFile(paths[0]))
     assert place is not None
     return place
 
