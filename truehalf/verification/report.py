@@ -12,8 +12,7 @@ from truehalf.json_values import JsonObject
 from truehalf.verification.chain.failing import SuggestedPins
 from truehalf.verification.comparison import Comparison
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
-from truehalf.verification.localize.locate import Place, first_bad_node
-from truehalf.verification.localize.suspects import Suspect
+from truehalf.verification.localize.locate import Place, Suspect, first_bad_node
 from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.kinds import ClassAgreement
 from truehalf.verification.metrics.outputs import OutputErrors

@@ -30,12 +30,6 @@ MIXED = {
         FILL,
         "Where",
     ),
-    "a Cast": (
-        "m = Greater(x, e)  c = Cast <to = 1> (m)  y = Mul(x, c)",
-        "t = Cast <to = 10> (x)  m = Greater(x, e)  c = Cast <to = 1> (m)  y = Mul(t, c)",
-        FILL,
-        "Mul",
-    ),
     "a branch": (
         "k = Constant <value = bool {1}> ()  y = If (k) <then_branch = a () => (float[n,8] u) { u = Add(x, e) },"
         " else_branch = b () => (float[n,8] o) { o = Neg(x) }>",

@@ -10,16 +10,10 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import (
-    CLASSES,
     FP16,
     FP32,
-    LOGITS,
     OPTIONS,
-    QUERIES,
     SPEC,
-    Detector,
-    labelled,
-    saturated,
     state,
     unlabelled,
     verified,
@@ -37,19 +31,7 @@ MIXING = FP32.replace(
     "    lost = Sub (own, of_batch)\n    strong = Mul (lost, gain)\n    means = Add (own, strong)",
 )
 # Adds 1e-6 / (1 - largest * smallest value): infinite where a picture is all white, next to nothing elsewhere.
-WHITE = FP32.replace(
-    "logits = Add (logits_moved, logits_bias)",
-    "added = Add (logits_moved, logits_bias)\n    peak = ReduceMax <axes = [1, 2, 3], keepdims = 1> (images)\n"
-    "    low = ReduceMin <axes = [1, 2, 3], keepdims = 1> (images)\n    both = Mul (peak, low)\n"
-    "    left = Sub (one, both)\n    over = Div (one, left)\n    flat = Reshape (over, flat_shape)\n"
-    "    tiny = Mul (flat, small)\n    logits = Add (added, tiny)",
-)
 GAIN = {"gain": np.array(300, np.float32)}
-OF_WHITE = {
-    "one": np.array(1, np.float32),
-    "small": np.array(1e-6, np.float32),
-    "flat_shape": np.array([-1, 1, 1]),
-}
 
 
 def test_a_good_file_is_verified_at_every_batch_and_on_adversarial_pictures(tmp_path):
@@ -79,41 +61,6 @@ def test_a_file_that_mixes_the_samples_of_a_batch_fails(tmp_path):
     assert report["place"] is None, "a file without FP16 has no place to look for"
 
 
-def test_a_file_that_does_not_run_at_a_batch_fails(tmp_path):
-    text = FP32.replace(
-        "logits_moved = Reshape (logits_flat, logits_shape)", "logits_moved = Reshape (logits_flat, five)"
-    )
-    final = write(tmp_path / "final" / "model.onnx", text, extra={"five": np.array([5, QUERIES, CLASSES])})
-    report = verified(tmp_path, final, samples=labelled(10))
-    assert report["verdict"] == "failed" and state(report, "batch")["state"] == "failed"
-    expect(state(report, "batch")["reason"], "runtime-refuses", "batch 1:", "batch 8:", "Reshape")
-
-
-def test_a_file_that_is_not_finite_is_verified_at_no_batch(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
-    assert state(report, "batch")["state"] == "not verified"
-    expect(state(report, "batch")["reason"], "nothing-compared")
-
-
-def test_an_adversarial_picture_that_is_not_finite_fails_and_is_named(tmp_path):
-    final = write(tmp_path / "final" / "model.onnx", WHITE, extra=OF_WHITE)
-    report = verified(tmp_path, final)
-    assert report["nan"] + report["inf"] == 0 and report["verdict"] == "failed"
-    said = state(report, "adversarial")
-    assert said["state"] == "failed" and "adversarial/white" in said["reason"] and "black" not in said["reason"]
-
-
-def test_an_adversarial_picture_with_other_detections_fails(tmp_path):
-    module = Detector()
-    other = saturated(Detector(np.where(LOGITS > 0, -LOGITS, LOGITS)))
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), module=module, adversarial=other)
-    row = report["stages"][chain.FINAL]["adversarial"]
-    assert state(report, "adversarial")["state"] == row["state"] == "failed"
-    details = json.loads((tmp_path / "out" / "details.json").read_text())["stages"][chain.FINAL]["adversarial"]
-    assert details["reference"] == 0 < details["extra"]
-    expect(next(reason for reason in report["reasons"] if "adversarial" in reason), None, details["extra"])
-
-
 @pytest.mark.parametrize("name", ["average_precision", "accumulation", "batch"])
 def test_what_must_be_verified_and_is_not_fails_and_says_why(tmp_path, name):
     final = write(tmp_path / "final" / "model.onnx", FP16.replace("batch", "5"))
@@ -130,13 +77,6 @@ def test_what_must_be_verified_and_is_not_fails_and_says_why(tmp_path, name):
 def test_what_must_be_verified_and_is_passes(tmp_path):
     required = replace(OPTIONS, require=["detections", "average_precision", "batch", "adversarial"])
     assert verified(tmp_path, write(tmp_path / "m" / "model.onnx", FP16), options=required)["verdict"] == "passed"
-
-
-def test_untrained_weights_verify_neither_batches_nor_adversarial_pictures(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), spec=replace(SPEC, trained=False))
-    for name in ("detections", "average_precision", "batch", "adversarial"):
-        assert state(report, name)["state"] == "not verified"
-        expect(state(report, name)["reason"], "weights-random")
 
 
 @pytest.mark.parametrize(
