@@ -59,18 +59,6 @@ def test_overflow_fails_and_names_the_node(tmp_path):
     assert len(bad) == 3 and bad[0]["sample"].startswith("made/")
 
 
-def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2]))
-    assert report["verdict"] == "failed" and report["label_flips"] == 24
-    swapped = worst(tmp_path, "matched_fraction_min")
-    assert len(swapped) == 3
-    assert {item["error"] for item in swapped} == {"missed 2"}
-    place = report["place"]
-    causes = {each["cause"] for each in place["suspects"]}
-    assert causes == {"error"}, "nothing overflows: the place must not be invented"
-    expect(place["sentence"], None, 12, repr(place["suspects"][0]["node"]))
-
-
 def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32))
     assert report["verdict"] == "passed" and report["evaluation"] == "fp32-cpu"
@@ -110,16 +98,13 @@ def test_without_labels_a_file_that_finds_the_same_passes_and_says_what_was_not_
     expect(said, "no-labels", "average precision", count)
 
 
-@pytest.mark.parametrize("change", ["classes", "gain", "logits", "boxes", "seed"])
+@pytest.mark.parametrize("change", ["classes", "logits", "boxes"])
 def test_without_labels_a_file_that_finds_something_else_fails(tmp_path, change):
     """By the detections of the reference, which stand in for labels."""
-    rng = np.random.default_rng(3)
     changes = {
         "classes": {"classes": [1, 0, 2]},
-        "gain": {"gain": 2.0**15},
         "logits": {"extra": {"logits_bias": (LOGITS - 4).astype(np.float16)}},
         "boxes": {"extra": {"boxes_bias": (BOXES + 0.2).astype(np.float16)}},
-        "seed": {"extra": {"logits_bias": rng.permuted(LOGITS, axis=1).astype(np.float16)}},
     }
     final = write(tmp_path / "final" / "model.onnx", FP16, **changes[change])
     assert verified(tmp_path, final, samples=unlabelled())["verdict"] == "failed"
