@@ -273,8 +273,11 @@ def _not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | 
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
     if files.batch_sizes:
         yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}, in which the samples ran"
+    by_shapes: dict[str, list[str]] = {}
     for name, shapes in files.shapes.items():
-        yield f"shapes of input {name!r} other than {some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES)}"
+        by_shapes.setdefault(some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES), []).append(repr(name))
+    for ran, names in by_shapes.items():
+        yield f"shapes of input {some_of(names, _SHAPES)} other than {ran}"
 
 
 def _without_draws(found: Sequence[Finding], *models: ir.Model) -> list[Finding]:
