@@ -26,8 +26,7 @@ import onnx_ir as ir
 from truehalf.float16 import MAX, NORMAL_MIN
 from truehalf.ir.facts import is_op, label_of, name_of
 from truehalf.ir.ops import MOVES, Trait, has
-from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles, with_makers
+from truehalf.verification.localize.both_files import BothFiles, source_node, with_makers
 from truehalf.verification.localize.node_errors import WRONG, LocalError, effects_of, local_errors
 from truehalf.verification.metrics.tensors import rows_in_any_order
 from truehalf.verification.pinning.as_argument import entry_of

@@ -34,8 +34,7 @@ import onnx_ir as ir
 from truehalf.ir.facts import is_op, label_of
 from truehalf.ir.normalize import concrete_shapes, elements
 from truehalf.verification.graft import Graft
-from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles, Pair
+from truehalf.verification.localize.both_files import BothFiles, Pair, source_node
 from truehalf.verification.metrics.tensors import outputs_apart
 
 if TYPE_CHECKING:

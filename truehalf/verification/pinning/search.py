@@ -21,8 +21,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.ir.facts import is_op, name_of, with_subgraphs
-from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles, with_makers
+from truehalf.verification.localize.both_files import BothFiles, source_node, with_makers
 from truehalf.verification.localize.node_errors import WRONG, LocalError, effects_of
 from truehalf.verification.pinning.as_argument import entry_of
 
