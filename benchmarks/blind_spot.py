@@ -47,7 +47,7 @@ from pipeline.workspace import CONF
 from tests.measuring.converted import to_fp16
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.runtime.ort import Session
-from truehalf.verification.metrics.query_rows import outputs_apart
+from truehalf.verification.metrics.tensors import outputs_apart
 
 if TYPE_CHECKING:
     import torch

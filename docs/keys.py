@@ -16,7 +16,7 @@ FORMS = {  # heading -> the classes whose keys stand there
     "compiled (in engine.json)": ("truehalf.engines.engine_report.CompilerFacts",),
     "Metrics of tensors": ("truehalf.verification.metrics.outputs.OutputErrors",),
     "Metrics of detections": ("truehalf.verification.metrics.detections.DetectionSummary",),
-    "Metrics of classes": ("truehalf.verification.metrics.classification.ClassAgreement",),
+    "Metrics of classes": ("truehalf.verification.metrics.kinds.ClassAgreement",),
 }
 
 

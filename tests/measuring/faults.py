@@ -29,7 +29,7 @@ from truehalf.emulation.sessions import EmulatedSession
 from truehalf.float16 import MAX
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.runtime.ort import Session
-from truehalf.verification.metrics.query_rows import outputs_apart
+from truehalf.verification.metrics.tensors import outputs_apart
 
 LEAST_EFFECT = 0.02  # of a fault on the outputs
 _LARGEST_POWER = 24  # float16 ends at 2^-24

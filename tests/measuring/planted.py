@@ -21,7 +21,7 @@ from truehalf.emulation.sessions import EmulatedSession
 from truehalf.runtime.ort import Session
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import locate
-from truehalf.verification.metrics.query_rows import outputs_apart
+from truehalf.verification.metrics.tensors import outputs_apart
 
 LEAST_RATIO = 4.0
 _ATTEMPTS = 200

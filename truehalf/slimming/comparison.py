@@ -18,8 +18,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.ops import Trait, has
 from truehalf.runtime.ort import Session
 from truehalf.verification.findings import NOT_VERIFIED
-from truehalf.verification.metrics.query_rows import rows_in_any_order
-from truehalf.verification.metrics.tensors import Parity, check_runs, compare_runs
+from truehalf.verification.metrics.tensors import Parity, check_runs, compare_runs, rows_in_any_order
 
 if TYPE_CHECKING:
     import onnx_ir as ir

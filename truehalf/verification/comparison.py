@@ -60,7 +60,6 @@ from truehalf.verification.findings import (
 )
 from truehalf.verification.gates import GATES, Gate, evaluate, worst_by
 from truehalf.verification.metrics.average_precision import Precision, precision, self_precision, why_no_drop
-from truehalf.verification.metrics.classification import ClassAgreement, classification_metrics
 from truehalf.verification.metrics.detections import (
     DetectionSummary,
     Matching,
@@ -71,7 +70,7 @@ from truehalf.verification.metrics.detections import (
     with_tied_labels,
 )
 from truehalf.verification.metrics.half_steps import HalfSteps
-from truehalf.verification.metrics.kinds import decided, kinds_of
+from truehalf.verification.metrics.kinds import ClassAgreement, classification_metrics, decided, kinds_of
 from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs
 from truehalf.verification.reaction import observed, reactions
@@ -360,17 +359,14 @@ class _Both:
 
     @cached_property
     def classification(self) -> ClassAgreement | None:
-        """Agreement of best classes; None of other models and other shapes."""
+        """Agreement of best classes; None of other models, other shapes, and as many classes as the input decides."""
         name = classes_of(self.spec) if self.task == CLASSIFICATION else ""
         if not name or not all(name in _alike(run) for run in self.runs):
             return None
-        if len(widths := {run.reference[name].shape[1:] for run in self.runs}) > 1:
-            got = " and ".join(str(list(each)) for each in sorted(widths)[:2])
-            raise StageError("wrong-shape", f"class logits {name!r}: expected as many classes in all runs, got {got}")
-        reference, candidate = (
-            np.concatenate([side[name] for side in sides])
-            for sides in ([run.reference for run in self.runs], [run.candidate for run in self.runs])
-        )
+        if len({run.reference[name].shape[1:] for run in self.runs}) > 1:
+            return None
+        reference = np.concatenate([run.reference[name] for run in self.runs])
+        candidate = np.concatenate([run.candidate[name] for run in self.runs])
         draws = self._response(name).draws
         return classification_metrics(reference, candidate, lambda: [np.concatenate(draw) for draw in draws()])
 

@@ -1,5 +1,6 @@
-"""Metadata of a candidate that contradict the reference's: who reads them takes its outputs for others.
+"""What a candidate states that contradicts the reference: axes that it fixes, and metadata by which outputs are read.
 
+    axes               an axis that the reference leaves free and the candidate fixes
     I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
                        and the names of classes
     names of classes   under a key of any tool that says so: a list of texts, a mapping of numbers to them, or texts
@@ -23,7 +24,7 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.findings import FAILED, Finding, not_checked
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 
 _OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label", re.IGNORECASE)
 _SIZES = ("shape", "traced")
@@ -31,11 +32,12 @@ _SHOWN = 60  # characters of a value
 
 
 def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> Iterator[Finding]:
-    """What the candidate's metadata say otherwise.
+    """Yield a finding for each fixed axis, and for each entry of the metadata that says something else.
 
     Args:
         spec: in force, where the reference's metadata hold none.
     """
+    yield from _lost_axes(reference, candidate)
     try:
         ours = spec_inside(reference) if SPEC_KEY in reference.metadata_props else spec
         theirs = spec_inside(candidate)
@@ -49,6 +51,20 @@ def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> It
             names = _names_in(reference.metadata_props[key]), _names_in(text)
             if None not in names and names[0] != names[1]:
                 yield Finding("metadata", FAILED, _reason(repr(key), *names), no_node=True)
+
+
+def _lost_axes(reference: ir.Model, candidate: ir.Model) -> Iterator[Finding]:
+    """Yield a finding for each free axis of an input, or of an output named as one of an input, that is fixed."""
+    free = {side.value for value in reference.graph.inputs for side in value.shape or () if not isinstance(side, int)}
+    for what in ("input", "output"):
+        ours, theirs = (getattr(model.graph, f"{what}s") for model in (reference, candidate))
+        sides = {value.name: value.shape or () for value in theirs}
+        for value in ours:
+            for axis, (side, other) in enumerate(zip(value.shape or (), sides.get(value.name, ()), strict=False)):
+                is_free = not isinstance(side, int) and (what == "input" or side.value in free - {None})
+                if is_free and isinstance(other, int):
+                    fixed = f"axis {axis} of {what} {value.name!r} is {other} in the candidate, free in the reference"
+                    yield Finding("", NOT_VERIFIED, coded("axis-fixed", fixed), decides=False, no_node=True)
 
 
 def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:

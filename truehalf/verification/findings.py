@@ -26,14 +26,13 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        check: what it belongs to, such as "detections" or "batch" (truehalf.verification.judging.checks); empty where
-            it says what no check looks at.
+        check: what it belongs to, such as "detections" or "batch"; empty where it says what no check looks at.
         state: "verified", "failed" or "not verified".
         reason: why, as a full sentence, with its code where there is one.
         decides: whether a file cannot pass while this one is not verified.
         no_node: whether no node of the file is to blame.
         explains: whether it comes first among the reasons, where a file did not pass.
-        facts: of a gate its name, the value and the limit (truehalf.verification.judging.gates).
+        facts: of a gate its name, the value and the limit (truehalf.verification.gates).
     """
 
     check: str

@@ -44,7 +44,6 @@ class Gate:
         check: that its finding belongs to.
         worst: column of SampleFacts by which a failed gate names samples.
         code: of a failed one.
-        of_precision: it asks for average precision.
     """
 
     measure: str
@@ -53,20 +52,17 @@ class Gate:
     check: str
     worst: str
     code: str = "beyond-gate"
-    of_precision: bool = False
+
+    @property
+    def of_precision(self) -> bool:
+        """True if it asks for average precision."""
+        return "ap50" in self.measure
 
 
 GATES = (
-    Gate("ap50_95_drop", "ap50_95_drop_max", DETECTIONS, "average_precision", "missed", of_precision=True),
-    Gate("self_ap50_95_drop", "ap50_95_drop_max", DETECTIONS, "average_precision", "missed", of_precision=True),
-    Gate(
-        "low_self_ap50_95_drop",
-        "low_self_ap50_95_drop_max",
-        DETECTIONS,
-        "detections",
-        "rank_error_max",
-        of_precision=True,
-    ),
+    Gate("ap50_95_drop", "ap50_95_drop_max", DETECTIONS, "average_precision", "missed"),
+    Gate("self_ap50_95_drop", "ap50_95_drop_max", DETECTIONS, "average_precision", "missed"),
+    Gate("low_self_ap50_95_drop", "low_self_ap50_95_drop_max", DETECTIONS, "detections", "rank_error_max"),
     Gate("matched_fraction", "matched_fraction_min", DETECTIONS, "detections", "missed"),
     Gate("extra_fraction", "extra_fraction_max", DETECTIONS, "detections", "extra"),
     Gate("score_error_p99", "score_error_p99_max", DETECTIONS, "detections", "score_error_max"),

@@ -14,28 +14,78 @@ Sigmoid makes a step between logits as small as it likes. With error the differe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
 import numpy as np
 import onnx_ir as ir
 
 from truehalf.errors import StageError
+from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import is_op
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.verification.comparison import Comparison
 from truehalf.verification.graft import Graft
-from truehalf.verification.metrics.half_steps import DRAWS, moved
+from truehalf.verification.metrics.half_steps import DRAWS, HalfSteps, moved, unit
 from truehalf.verification.metrics.yardstick import FLOOR, MASK, SLACK, compared_places, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
-from truehalf.verification.rerun import Rerun
-from truehalf.verification.runs import Arrays, Run, as_read, joined
+from truehalf.verification.runs import Arrays, Part, Run, as_read, joined, outputs_of
 
 OFF = 0.04  # of the spread
 ROUNDED = 2.0**-10  # of a value: two roundings to float16, which are no error
 MOST_ROUNDED = 2.0**-6  # ... up to this share of the spread: beside an offset it is one, and among whole numbers
 _SELECT = ("TopK", "MaxPool")  # decisions whose values are decided on again
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """Both files of a comparison and the inputs of each run, to be run once more.
+
+    Attributes:
+        spec: whose inputs may declare the range of pixels.
+        reference: opens the FP32 file, once.
+        candidate: the file that is compared, opened; None: it shows nothing.
+        parts: gives what went into a run, in one or several parts whose rows follow each other.
+        kept: outputs on moved inputs by names and count of samples, for further comparisons of the same samples.
+    """
+
+    spec: IoSpec
+    reference: Callable[[], OpenFile]
+    candidate: OpenFile | None
+    parts: Callable[[Run], Iterable[Part]]
+    kept: dict[object, list[list[Arrays]]] = field(default_factory=dict)
+
+    def half_steps(self, runs: Sequence[Run]) -> HalfSteps:
+        """Response of the reference to half a step of the inputs of these runs."""
+
+        def step() -> str:
+            first = next(iter(self.parts(runs[0])))
+            return next(filter(None, (unit(values) for values in first.feed.values())), "")
+
+        def outputs() -> list[list[tuple[Arrays, Arrays]]]:
+            key = tuple((run.feed, run.start, *run.names) for run in runs)
+            if key not in self.kept:
+                self.kept[key] = self._on_moved_inputs(runs) if step() else []
+            return [[(run.reference, made) for run, made in zip(runs, draw, strict=True)] for draw in self.kept[key]]
+
+        return HalfSteps(step, outputs)
+
+    def moved(self, part: Part, draw: int) -> Part:
+        """A part whose inputs are moved by half a step."""
+        return replace(part, feed={**part.feed, **moved(part.feed, self.spec, (draw, part.number, part.start))})
+
+    def _on_moved_inputs(self, runs: Sequence[Run]) -> list[list[Arrays]]:
+        """Outputs of the reference by draw and run; empty where it does not run so."""
+
+        def outputs(run: Run, draw: int) -> Arrays:
+            parts, file = [self.moved(part, draw) for part in self.parts(run)], self.reference()
+            return file.run(parts[0]) if len(parts) == 1 else outputs_of(parts, file.run)
+
+        try:
+            return [[outputs(run, draw) for run in runs] for draw in range(DRAWS)]
+        except StageError:
+            return []
 
 
 def without_near_ties(
@@ -75,7 +125,7 @@ def _decided_alike(
         return [pair for draw in draws for pair in zip(own, draw, strict=True)]
 
     def response(name: str) -> float:
-        moves = np.concatenate([np.ravel(moved[name] - own[name]) for own, moved in on_moved_inputs()])
+        moves = np.concatenate([np.ravel(other[name] - own[name]) for own, other in on_moved_inputs()])
         return _rms(moves[np.isfinite(moves)])
 
     for name in names:
@@ -111,11 +161,10 @@ def _shown(
     graft = Graft(file.file.model, names, cut, pessimistic=is_pessimistic(file.evaluation))
     grafted, found = OpenFile(file.file, file.evaluation, graft), list[Arrays]()
     for part in (part for run in runs for part in rerun.parts(run)):
-        feed = part.feed if draw is None else moved(part.feed, rerun.spec, (draw, part.number, part.start))
+        shown = part if draw is None else rerun.moved(part, draw)
         more = given[len(found)] if given else {}
-        found.append(
-            {name: as_read(value) for name, value in grafted.run(replace(part, feed={**feed, **more})).items()}
-        )
+        outputs = grafted.run(replace(shown, feed={**shown.feed, **more}))
+        found.append({name: as_read(value) for name, value in outputs.items()})
     return found
 
 

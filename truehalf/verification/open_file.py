@@ -4,6 +4,12 @@
                            sums inside nodes rounded, too (emulated-fp16-pessimistic), or the CUDA provider
     it does not            fp32-cpu: ONNX Runtime's CPU provider
 
+A file with FP16 is first judged as it lies on disk; all else runs a copy that was typed anew and rounds by itself:
+
+    ONNX Runtime finds the graph invalid, and the reference's not   failed: float16 meets float32 in a node, for example
+    onnx's checker refuses what ONNX Runtime loads                  named, no verdict: stated shapes may be false
+    ONNX Runtime lacks a kernel, an operator or a plugin            named, no verdict
+
 The CPU provider computes FP16 nodes in FP32, so it never judges a file that holds FP16. A file with a fixed batch gets
 groups of just that size, the last one filled up with its last sample.
 """
@@ -11,6 +17,7 @@ groups of just that size, the last one filled up with its last sample.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +25,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import onnx_ir as ir
 
 from truehalf.codes import coded, codes_in
 from truehalf.config.verification import Evaluation
@@ -28,8 +34,10 @@ from truehalf.errors import StageError, some_of
 from truehalf.float16 import MAX
 from truehalf.ir.facts import holds_fp16
 from truehalf.ir.model_forms import ModelFile
-from truehalf.runtime.ort import CUDA, Session
-from truehalf.verification.findings import NOT_VERIFIED, VERIFIED, Finding, not_checked
+from truehalf.ir.proto.plugins import plugins_of
+from truehalf.ir.proto.refusals import checker_refusal, refused
+from truehalf.runtime.ort import CUDA, Session, custom_operators
+from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, not_checked
 from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
 from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_of, part_of, parts_of
@@ -39,6 +47,10 @@ SUMS_IN_FP32 = (
     "kernels that accumulate in FP16: emulation rounds what each node outputs and accumulates in FP32 inside a node, "
     "as tensor cores do"
 )
+FILE = "file"  # the check of a file as it lies on disk
+_INVALID = re.compile(r"INVALID_GRAPH|Type Error|type inference failed", re.IGNORECASE)
+_MIXED = re.compile(r"bound to different types \(tensor\(float\w*\) and tensor\(float\w*\)", re.IGNORECASE)
+_NODE = re.compile(r"node \(([^)]+)\)", re.IGNORECASE)
 Arrays = dict[str, np.ndarray]
 
 
@@ -155,14 +167,10 @@ def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
     """
     if evaluation in BACKENDS:
         return BACKENDS[evaluation](file)
-    return _on_cpu(file.runnable if evaluation == FP32_CPU else file.model, evaluation, threads_of(lanes))
-
-
-def _on_cpu(model: Path | ir.Model, evaluation: str, threads: int = 0) -> Runner:
-    """In FP32, or in emulation: a pessimistic one where that is asked for."""
     if evaluation == FP32_CPU:
-        return Session(model, intra_op_num_threads=threads)
-    return EmulatedSession(model, pessimistic=is_pessimistic(evaluation), intra_op_num_threads=threads)
+        return Session(file.runnable, intra_op_num_threads=threads_of(lanes))
+    pessimistic = is_pessimistic(evaluation)
+    return EmulatedSession(file.model, pessimistic=pessimistic, intra_op_num_threads=threads_of(lanes))
 
 
 def is_pessimistic(evaluation: str) -> bool:
@@ -318,3 +326,45 @@ def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:
             f"of {fixed} samples each",
         )
     return {name: array[:rows] for name, array in outputs.items()}
+
+
+# --- the file as it lies on disk --------------------------------------------------------------------------------------
+
+
+def judge_file(file: ModelFile, reference: ModelFile) -> list[Finding]:
+    """Judge a file that holds FP16, by its path; other files are run as they are, and refused there.
+
+    Args:
+        reference: the FP32 file; what ONNX Runtime refuses in it as well is not held against the other.
+    """
+    if not holds_fp16(file.model):
+        return []
+    error = None if plugins_of(file.model) or custom_operators(file.model) else _refusal(file.path)
+    if error is not None and _INVALID.search(str(error)) and _refusal(reference.path) is None:
+        return [Finding(FILE, FAILED, _reason(file.path, error), no_node=True, facts=_node(error))]
+    found = [] if error is None else [not_checked(f"whether a runtime loads the file as it is: {error}")]
+    if (said := checker_refusal(file.path)) is not None:
+        found.append(not_checked(str(refused(said, file.path, None))))
+    return found or [Finding(FILE, VERIFIED)]
+
+
+def _refusal(path: Path) -> StageError | None:
+    """What ONNX Runtime says of a file that it does not load."""
+    try:
+        Session(path, optimize=False).close()
+    except StageError as error:
+        return error
+    return None
+
+
+def _reason(path: Path, error: StageError) -> str:
+    if not _MIXED.search(str(error)):
+        return str(error)
+    text = f"{path}: a node reads float16 and float32, and its operator takes one type: no runtime loads the file"
+    return coded("types-mixed", f"{text}. Cast one of them. ONNX Runtime says: {error.text}")
+
+
+def _node(error: StageError) -> dict[str, str]:
+    """The node that ONNX Runtime names."""
+    named = _NODE.search(str(error))
+    return {"node": named[1]} if named else {}

@@ -9,13 +9,12 @@ from typing import Any
 from truehalf.files import plain
 from truehalf.io_spec.outputs import TENSORS
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.suggested_pins import SuggestedPins
+from truehalf.verification.chain.failing import SuggestedPins
 from truehalf.verification.comparison import Comparison
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
-from truehalf.verification.localize.locate import Place, first_bad_node
-from truehalf.verification.localize.suspects import Suspect
-from truehalf.verification.metrics.classification import ClassAgreement
+from truehalf.verification.localize.locate import Place, Suspect, first_bad_node
 from truehalf.verification.metrics.detections import DetectionSummary
+from truehalf.verification.metrics.kinds import ClassAgreement
 from truehalf.verification.metrics.outputs import OutputErrors
 from truehalf.verification.open_file import Ran
 from truehalf.verification.pinning.as_argument import pins_flags

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from truehalf.json_values import Json, JsonObject, from_fields
 
 if TYPE_CHECKING:
-    from truehalf.verification.chain.suggested_pins import SuggestedPins
+    from truehalf.verification.chain.failing import SuggestedPins
 
 
 @dataclass(frozen=True)

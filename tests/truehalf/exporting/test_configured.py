@@ -34,7 +34,7 @@ def exported(folder: Path, *overrides: str) -> dict[str, Any]:
 def test_the_embedded_detector_with_random_weights(overrides: list[str], batches: list[int], tmp_path: Path) -> None:
     report = exported(tmp_path, "model.checkpoint=null", *overrides)
     assert report["parity"]["batch_sizes"] == batches
-    assert report["parity"]["matched_queries"] == 1.0
+    assert report["parity"]["share"] == 1.0
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["io_spec.json", "m.onnx"]
     assert json.loads((tmp_path / "out/io_spec.json").read_text())["trained"] is False
 

@@ -149,7 +149,7 @@ def test_detector_keeps_scopes_and_dynamic_batch(decoder: str, tmp_path: Path) -
         spec=detectors.spec(),
         check_feeds=[detectors.pictures(2, 3, 4), detectors.pictures(5)],
     )
-    assert report["parity"]["matched_queries"] == 1.0
+    assert report["parity"]["share"] == 1.0
     assert report["model"]["untyped_nodes"] == 0
     assert report["model"]["ops"]["LayerNormalization"] > 10
     names = {node.name for node in load_model(tmp_path / "m.onnx").graph}
@@ -171,7 +171,7 @@ def test_detector_by_dynamo_computes_the_same(decoder: str, tmp_path: Path) -> N
         opset=18,
         check_feeds=[detectors.pictures(2, 3, 4), detectors.pictures(5)],
     )
-    assert report["parity"]["matched_queries"] == 1.0
+    assert report["parity"]["share"] == 1.0
     assert report["model"]["untyped_nodes"] == 0
     names = {node.name for node in load_model(tmp_path / "m.onnx").graph}
     assert any(name.startswith("/network/model/decoder/layers.1/encoder_attn/") for name in names)
@@ -388,7 +388,7 @@ def test_a_detector_makes_its_anchors_for_the_size_that_comes(
     options: dict[str, Any] = {"spec": spec, "check_feeds": feeds} | exporter
     parity = trace_json(detector, detectors.pictures(0, 1), tmp_path / "m.onnx", **options)["parity"]
     assert parity["status"] == "verified"
-    assert [entry["matched_queries"] for entry in parity["sizes"]] == [1.0, 1.0]
+    assert [entry["share"] for entry in parity["sizes"]] == [1.0, 1.0]
     described = json.loads((tmp_path / "io_spec.json").read_text())["outputs"]
     assert [entry["shape"] for entry in described] == [
         ["batch", detectors.QUERIES, 10],

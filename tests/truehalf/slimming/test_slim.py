@@ -424,7 +424,7 @@ def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -
     checks = [detectors.pictures(2), detectors.pictures(3, 4, 5)]
     report = slim(source, tmp_path / "m.onnx", check_feeds=checks)
     assert report.parity["status"] == "verified"
-    assert report.parity["matched_queries"] == 1.0
+    assert report.parity["share"] == 1.0
     assert report.nodes_after < report.nodes_before / 2
     assert report.model["untyped_nodes"] == 0
     model = load_model(tmp_path / "m.onnx")

@@ -16,7 +16,7 @@ from truehalf.cli.app import run as truehalf
 from truehalf.config.precision import Precision
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import quick_check
-from truehalf.verification.delivered import judge_file
+from truehalf.verification.open_file import judge_file
 
 NORM = """m = ReduceMean <axes = [-1], keepdims = 1> ({t})  c = Sub({t}, m)  p = Mul(c, c)
 v = ReduceMean <axes = [-1], keepdims = 1> (p)  a = Add(v, e)  w = Sqrt(a)  y = Div(c, w)"""
@@ -29,12 +29,6 @@ MIXED = {
         "t = Cast <to = 10> (x)  z = Cast <to = 10> (e)  c = Greater(t, z)  y = Where(c, t, fill)",
         FILL,
         "Where",
-    ),
-    "a Cast": (
-        "m = Greater(x, e)  c = Cast <to = 1> (m)  y = Mul(x, c)",
-        "t = Cast <to = 10> (x)  m = Greater(x, e)  c = Cast <to = 1> (m)  y = Mul(t, c)",
-        FILL,
-        "Mul",
     ),
     "a branch": (
         "k = Constant <value = bool {1}> ()  y = If (k) <then_branch = a () => (float[n,8] u) { u = Add(x, e) },"

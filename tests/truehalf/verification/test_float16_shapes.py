@@ -80,17 +80,6 @@ def test_verify_fails_on_it(body: str, tmp_path: Path) -> None:
     assert result.comparison.measures["tensor_rms"] == 0 and result.shapes == []
 
 
-def test_verify_fails_on_rows_that_are_too_many(tmp_path: Path) -> None:
-    """They were cut off as if they had filled up a batch."""
-    texts = ["y = Relu(x)", "z = Relu(x) y = Concat<axis = 0>(z, z)"]
-    paths = [tmp_path / "one.onnx", tmp_path / "twice.onnx"]
-    for path, body in zip(paths, texts, strict=True):
-        head = '<ir_version: 10, opset_import: ["": 21]> g (float[b, 300] x) => (float[c, 300] y)'
-        onnx.save(onnx.parser.parse_model(f"{head} {{ {body} }}"), path)
-    (fault,) = wrong_shapes(measured(paths[1], reference_of(paths[0])))
-    expect(fault, "wrong-shape", "[2, 300]", "[4, 300]")
-
-
 def test_a_file_that_the_cpu_provider_refuses_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """compare said so, and the chain passed it: what decides a shape may be decided otherwise by the engine."""
     fp32 = saved(tmp_path / "slim" / "model.onnx", "Slice", np.float32, 0.5)

@@ -31,17 +31,15 @@ from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.ir.outline import outline
 from truehalf.report.drawings import NodeRow
-from truehalf.verification.chain.caveats import of_files
-from truehalf.verification.chain.failing import failing_of
+from truehalf.verification.chain.failing import SuggestedPins, failing_of, suggested_pins
 from truehalf.verification.chain.pictures import draw
 from truehalf.verification.chain.stage import HEADLINE, SUBSET, FileResult, Judge, StageFacts
-from truehalf.verification.chain.suggested_pins import SuggestedPins, suggested_pins
-from truehalf.verification.delivered import judge_file
+from truehalf.verification.contradictions import contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, not_checked, verdict_of
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place
 from truehalf.verification.localize.node_errors import error_profile
-from truehalf.verification.open_file import FP32_CPU, is_pessimistic
+from truehalf.verification.open_file import FP32_CPU, is_pessimistic, judge_file
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.report import Report, report_on
@@ -107,7 +105,7 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
         *judge_file(last, fp32),
         *final.findings(options.require),
         *(Finding("chain", NOT_VERIFIED, reason) for reason in made.left_open),
-        *of_files(fp32.model, last.model, judge.reference.spec),
+        *contradictions(fp32.model, last.model, judge.reference.spec),
         *beyond(stages, total),
         *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]

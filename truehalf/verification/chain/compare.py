@@ -11,27 +11,34 @@ What is compared is what the I/O spec declares (truehalf.io_spec.outputs):
     failed          something was measured and is beyond its limit
     not verified    nothing failed, but something that the verdict needs could not be measured
     passed          neither
+
+The reference runs on ONNX Runtime's CPU provider in FP32, or emulated where it holds FP16 itself; the candidate by the
+evaluation asked for, and where FP16 arithmetic decides its shapes on the CPU provider, too. Where axis 0 counts
+samples, feeds are run in groups of `batch`, and as a file with a fixed batch asks for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPass
 
-from truehalf.codes import coded
-from truehalf.config.verification import VerifyConfig
+from truehalf.codes import coded, codes_in
+from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.model_samples import image_inputs, model_samples
-from truehalf.data.samples import kept
-from truehalf.errors import StageError, attempted
+from truehalf.data.samples import Feeds, Samples, digest_of, kept, refuse_nan, repeated
+from truehalf.errors import StageError, attempted, refuse, some_of
 from truehalf.io_spec.checks import check_reference, check_shapes, check_spec, check_values
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
 from truehalf.io_spec.outputs import (
     CLASSIFICATION,
+    DECLARE,
     DETECTIONS,
     ROWS,
     TENSORS,
@@ -40,32 +47,35 @@ from truehalf.io_spec.outputs import (
     skipped_outputs,
     task_of,
 )
-from truehalf.io_spec.proposal import may_detect, proposal_of
-from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.facts import lengths_of
+from truehalf.io_spec.proposal import described, may_detect, proposal_of
+from truehalf.io_spec.spec import InputSpec, IoSpec
+from truehalf.ir.facts import all_nodes, fixed_batch, label_of, lengths_of
 from truehalf.ir.model_forms import ModelFile, file_of
+from truehalf.ir.ops import Trait, has
 from truehalf.ir.proto.plugins import name_alike, named, not_run, plugins_of
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.caveats import not_compared, of_files, outside_range, without_draws
-from truehalf.verification.chain.model_pair import ModelPair, check_same_interface, samples_of
+from truehalf.progress import track
+from truehalf.verification import open_file
 from truehalf.verification.chain.reference import with_shapes
 from truehalf.verification.chain.stage import shape_findings
 from truehalf.verification.comparison import Comparison, Known, compare_outputs
-from truehalf.verification.contradictions import class_names_in
-from truehalf.verification.delivered import judge_file
+from truehalf.verification.contradictions import class_names_in, contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.near_ties import without_near_ties
-from truehalf.verification.open_file import FP32_CPU, OpenFile, Ran, evaluation_of, is_pessimistic
+from truehalf.verification.near_ties import Rerun, without_near_ties
+from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, Ran, evaluation_of, is_pessimistic, judge_file
 from truehalf.verification.report import Report, report_on
-from truehalf.verification.runs import Part, Run
+from truehalf.verification.runs import Part, Run, part_of
 from truehalf.verification.user_metrics import user_metrics
 
 _ALWAYS = "always"
+_REFERENCE, _CANDIDATE = "reference", "candidate"
 _KEPT = 2**28  # bytes of samples
+_SHAPES = 3  # of a sentence
+_DIFFER = {"outputs-differ", "beyond-gate"}
 _UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
 
 
@@ -135,7 +145,7 @@ def compare(
     image = of_model if of_images else entry.name or of_model
     by_samples = task != TENSORS or of_images
     feeds = files.feeds(samples, batch, by_samples)
-    runs = list(files.run(samples, batch, by_samples, (image, layout), of_one_image))
+    runs = list(files.run(feeds, batch, by_samples, (image, layout), of_one_image))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
@@ -148,13 +158,13 @@ def compare(
 
     comparison, ran = without_near_ties(runs, rerun, compared), files.candidate.ran
     shapes = shape_findings(files.shape_problem, files.shapes_unknown)
-    found = without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
-    caveats = list(() if of_images else outside_range(feeds, entry))
-    caveats += not_compared(task, files, why_not, proposed)
+    found = _without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
+    caveats = [] if of_images else [*_outside_range(feeds, entry)]
+    caveats += _not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
-    found += [*judged, *of_files(source.model, other.model, stated)]
+    found += [*judged, *contradictions(source.model, other.model, stated)]
     without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
     report = replace(
@@ -240,6 +250,73 @@ def _stated(graph: ir.Graph) -> dict[str, list[int | str]]:
     return {str(v.name): [side if isinstance(side, int) else str(side) for side in v.shape or ()] for v in outputs}
 
 
+# --- caveats ----------------------------------------------------------------------------------------------------------
+
+
+def _not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | None) -> Iterator[str]:
+    """Yield what the comparison says nothing about, and why.
+
+    Args:
+        why_not: what speaks against detections, where none are declared; empty where nothing suggests them.
+        proposed: I/O spec that was taken, where none was declared.
+    """
+    if task == TENSORS:
+        compared = "detections or classes: no I/O spec declares any, so outputs were compared element by element"
+        unclear = f" (they may be detections, but {why_not})" if why_not else ""
+        yield f"{compared}{unclear}; the queries of a detector may rightly change places: {DECLARE}"
+    if proposed is not None:
+        taken = f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}"
+        yield coded("spec-proposed", f"{taken}; if that is wrong, {DECLARE}")
+    if files.candidate.evaluation == FP32_CPU:
+        yield "FP16: the candidate holds none"
+    if files.reference.evaluation != FP32_CPU:
+        yield "the FP32 model: the reference holds FP16 itself, and was emulated"
+    if files.batch_sizes:
+        yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}, in which the samples ran"
+    by_shapes: dict[str, list[str]] = {}
+    for name, shapes in files.shapes.items():
+        by_shapes.setdefault(some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES), []).append(repr(name))
+    for ran, names in by_shapes.items():
+        yield f"shapes of input {some_of(names, _SHAPES)} other than {ran}"
+
+
+def _without_draws(found: Sequence[Finding], *models: ir.Model) -> list[Finding]:
+    """Leave open what fails where a model draws random numbers (voices of VITS do): no two runs of it are alike, so
+    outputs that differ say nothing of a file. NaN, Inf and shapes say what they say.
+    """
+    failed = [each for each in found if each.state == FAILED and each.check != "nonfinite"]
+    apart = [each for each in failed if _DIFFER & {*codes_in(each.reason)}]
+    drawing = next((node for model in models for node in _drawing(model)), None) if apart else None
+    if drawing is None:
+        return list(found)
+    reason = f"{label_of(drawing)!r} ({drawing.op_type}) draws random numbers: no two runs are alike; give it a seed"
+    why = Finding("", NOT_VERIFIED, coded("not-comparable", f"{reason} to compare them"), no_node=True, explains=True)
+    return [why, *(replace(each, state=NOT_VERIFIED, no_node=True) if each in apart else each for each in found)]
+
+
+def _drawing(model: ir.Model) -> Iterator[ir.Node]:
+    """Yield the nodes that draw without a seed, of those that an output needs."""
+    needed = model.clone()
+    RemoveUnusedNodesPass()(needed)
+    RemoveUnusedFunctionsPass()(needed)  # type: ignore[no-untyped-call]
+    for node in all_nodes(needed, functions=True):
+        if has(node, Trait.RANDOM) and "seed" not in node.attributes:
+            yield node
+
+
+def _outside_range(feeds: Sequence[Mapping[str, np.ndarray]], entry: InputSpec) -> Iterator[str]:
+    """Yield a sentence where values are none that a model which normalises inside its graph was made for."""
+    if not entry.is_normalized_inside or entry.range is None or len(entry.range) != 2:
+        return
+    arrays = [feed[entry.name] for feed in feeds if entry.name in feed and feed[entry.name].size]
+    least, most = min((a.min() for a in arrays), default=np.inf), max((a.max() for a in arrays), default=-np.inf)
+    low, high = entry.range
+    slack = 1e-3 * (high - low)
+    if least < low - slack or most > high + slack:
+        ran = f"{entry.name!r} goes from {least:.4g} to {most:.4g}, and the I/O spec declares {low:g} to {high:g}"
+        yield f"inputs as the model expects them: {ran}"
+
+
 # --- where it goes wrong ----------------------------------------------------------------------------------------------
 
 
@@ -255,3 +332,207 @@ def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], s
 
     place = attempted("where it goes wrong", missing.append, search, "not-searched")
     return replace(report, place=place, findings=[*report.findings, *map(not_checked, missing)])
+
+
+# --- both files, run --------------------------------------------------------------------------------------------------
+
+
+class ModelPair:
+    """A reference and a candidate of one interface, opened.
+
+    Attributes:
+        reference, candidate: the files, opened.
+        batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
+        shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
+            where that counts samples.
+        shape_problem: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
+        shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
+    """
+
+    def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile, evaluation: str) -> None:
+        """Open both, which have one interface (`check_same_interface`); a reference may be open already.
+
+        Raises:
+            StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
+        """
+        if not isinstance(reference, OpenFile):
+            reference = _on_backend(reference, Evaluation.emulated_fp16.value, _REFERENCE)
+        self.reference = reference
+        self.candidate = _on_backend(candidate, evaluation, _CANDIDATE)
+        self.batch_sizes: set[int] = set()
+        self.shapes: dict[str, set[tuple[int, ...]]] = {}
+        self.shape_problem: str | None = None
+        self.shapes_unknown: str | None = None
+
+    def close(self) -> None:
+        """Free what runs them."""
+        self.reference.close()
+        self.candidate.close()
+
+    def run(
+        self,
+        feeds: Feeds,
+        batch: int,
+        by_samples: bool,
+        image: tuple[str, str] | None = None,
+        of_one_image: Collection[str] = (),
+    ) -> Iterator[Run]:
+        """Run both files on all samples.
+
+        Args:
+            feeds: see `feeds`.
+            batch: samples a run at most.
+            by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
+            image: name and layout (NCHW or NHWC) of the input that is an image.
+            of_one_image: outputs whose axis 0 counts the detections of an image, so that shapes may differ.
+
+        Raises:
+            StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
+        """
+        for part in self._parts(feeds, batch, by_samples):
+            reference, candidate = self.reference.run(part), self.candidate.run(part)
+            self._note(part)
+            if self.shape_problem is None and self.shapes_unknown is None:
+                fixed = {name: array for name, array in reference.items() if name not in of_one_image}
+                self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
+                    fixed, candidate, methodcaller("run", part), part.names[0]
+                )
+            beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
+            yield Run(part.names, part.rows, reference, candidate, *beside)
+
+    def _parts(self, feeds: Feeds, batch: int, by_samples: bool) -> Iterator[Part]:
+        """What goes into each run, checked; see `run`."""
+        for number, feed in enumerate(track(feeds, "compare", len(feeds))):
+            rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
+            if len(names) < rows:
+                names = [f"{names[0]}[{i}]" for i in range(rows)]
+            refuse_nan(feed, names)
+            self._check_candidate(feed, 1 if rows else 0)
+            for start in range(0, rows, batch):
+                group = names[start : start + batch]
+                yield Part(part_of(feed, start, batch), min(batch, rows - start), group, number, start)
+            if not rows:
+                yield Part(feed, 0, names[:1], number)
+
+    def feeds(self, samples: Samples, batch: int, by_samples: bool) -> Feeds:
+        """Inputs of the runs of `run`: images in batches, arrays in feeds as they stand, or in the batch that the
+        reference fixes, filled where axis 0 of outputs may count no samples.
+        """
+        size = fixed_batch(self.reference.file.model) if samples.preprocessing is None else batch
+        return Feeds(samples, size, fixed=not by_samples)
+
+    def one_sample(self, feeds: Sequence[Arrays], run: Run, row: int) -> Arrays:
+        """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
+        fixed batch asks for it.
+        """
+        feed = feeds[run.feed]
+        if not run.rows:
+            return feed
+        copies = self.candidate.file.fixed_batch or self.reference.file.fixed_batch or 1
+        return repeated(part_of(feed, run.start + row, 1), copies)
+
+    def rerun(self, feeds: Sequence[Arrays], spec: IoSpec) -> Rerun:
+        """Both files, to be run once more on what went into runs.
+
+        Args:
+            feeds: see `feeds`.
+            spec: see Rerun.
+        """
+
+        def parts(run: Run) -> Iterator[Part]:
+            feed = feeds[run.feed]
+            yield Part(part_of(feed, run.start, run.rows) if run.rows else feed, run.rows, run.names, run.feed)
+
+        return Rerun(spec, lambda: self.reference, self.candidate, parts)
+
+    def _note(self, part: Part) -> None:
+        """What the candidate ran with: a file with a fixed batch is fed just that many samples."""
+        feed = part.feed
+        if part.rows:
+            self.batch_sizes.add(self.candidate.file.fixed_batch or part.rows)
+        skipped = 1 if part.rows else 0
+        for value in self.candidate.file.model.graph.inputs:
+            sides = list(value.shape or ())[skipped:]
+            if str(value.name) in feed and any(not isinstance(side, int) for side in sides):
+                self.shapes.setdefault(str(value.name), set()).add(feed[str(value.name)].shape[skipped:])
+
+    def _check_candidate(self, feed: Mapping[str, np.ndarray], first: int) -> None:
+        """Refuse a feed with other sides than the candidate fixes, from axis `first` on."""
+        for value in self.candidate.file.model.graph.inputs:
+            shape = feed[str(value.name)].shape if value.name in feed else None
+            if shape is None or value.shape is None:
+                continue
+            sides = list(zip(value.shape, shape, strict=False))[first:]
+            if len(value.shape) != len(shape) or any(isinstance(a, int) and a != b for a, b in sides):
+                wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
+                wrong = f"input {value.name!r}: the candidate expects {wanted}, got {list(shape)}"
+                raise StageError("wrong-shape", wrong)
+
+
+# --- interfaces -------------------------------------------------------------------------------------------------------
+
+
+def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
+    """Hold the inputs and outputs of two models against each other: names, order, rank and type; float16 against
+    float32 is no difference, nor are sides, nor what is stated of an output's shape: a run tells which it has.
+
+    Raises:
+        StageError: listing every difference.
+    """
+    problems: list[str] = []
+    for what in ("input", "output"):
+        a, b = (_values(model, what) for model in (reference, candidate))
+        names = [list(values) for values in (a, b)]
+        for which, missing in (
+            (_CANDIDATE, [name for name in a if name not in b]),
+            (_REFERENCE, [name for name in b if name not in a]),
+        ):
+            problems += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
+        if sorted(names[0]) == sorted(names[1]) and names[0] != names[1]:
+            order = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
+            problems.append(coded("other-order", order))
+        for name in [name for name in a if name in b]:
+            problems += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name], what)]
+    refuse("not-comparable", "the two files differ in their inputs and outputs", problems)
+
+
+def _values(model: ir.Model, what: str) -> dict[str, ir.Value]:
+    values = model.graph.inputs if what == "input" else model.graph.outputs
+    return {str(value.name): value for value in values if what == "output" or not value.is_initializer()}
+
+
+def _differences(a: ir.Value, b: ir.Value, what: str) -> Iterator[str]:
+    if what == "input" and a.shape is not None and b.shape is not None and len(a.shape) != len(b.shape):
+        yield coded("wrong-shape", f"expected {len(a.shape)} axes, got {len(b.shape)}")
+    types = [value.dtype.name if value.dtype is not None else None for value in (a, b)]
+    plain = [{"FLOAT16": "FLOAT"}.get(name, name) if name else None for name in types]
+    if None not in plain and plain[0] != plain[1]:
+        yield coded("wrong-dtype", f"expected {types[0]}, got {types[1]}")
+
+
+def _on_backend(file: ModelFile, asked: str, which: str) -> OpenFile:
+    """On the backend that is asked for, whatever the file holds: nothing falls back without a word."""
+    return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
+
+
+# --- feeds ------------------------------------------------------------------------------------------------------------
+
+
+def samples_of(feed: Mapping[str, np.ndarray]) -> int:
+    """The common length of axis 0; 0 where inputs have none or differ."""
+    lengths = {array.shape[0] if array.ndim else 0 for array in feed.values()}
+    return lengths.pop() if len(lengths) == 1 else 0
+
+
+def _digests(feed: Mapping[str, np.ndarray]) -> list[str]:
+    rows = samples_of(feed)
+    return [digest_of(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest_of(feed)]
+
+
+def _size(feed: Mapping[str, np.ndarray], image: tuple[str, str] | None) -> tuple[int, int] | None:
+    name, layout = image or ("", "")
+    array = feed.get(name)
+    if array is None or array.ndim != 4:
+        return None
+    height, width = array.shape[1:3] if layout == "NHWC" else array.shape[2:4]
+    return int(height), int(width)

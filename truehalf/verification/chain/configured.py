@@ -53,14 +53,12 @@ class Frozen:
     left_out: list[str]
 
     def judge(self, verify: VerifyConfig) -> Judge:
-        """What files are compared with, by the options of a configuration, in the batch that fits into memory."""
-        return Judge(self.reference, self.adversarial, replace(verify, batch=self.batch))
-
-    def first(self, samples: int | None) -> Frozen:
-        """The reference on the first samples alone; None: all."""
-        if samples is None or samples >= len(self.reference.names):
-            return self
-        return replace(self, reference=self.reference.subset(range(samples)))
+        """What files are compared with, by the options of a configuration: on its first samples, where it wants no
+        more, in the batch that fits into memory.
+        """
+        count = len(self.reference.names)
+        reference = self.reference.subset(range(min(count, verify.first_samples or count)))
+        return Judge(reference, self.adversarial, replace(verify, batch=self.batch))
 
 
 def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec: IoSpec, slim_path: Path) -> Frozen:
@@ -145,7 +143,7 @@ def verify_configured(
     artifacts = root / "artifacts"
     spec = read_spec(artifacts / "trace" / "io_spec.json")
     whole = read_frozen(artifacts / "reference", config, root, spec)
-    judge = whole.first(config.verify.first_samples).judge(config.verify)
+    judge = whole.judge(config.verify)
     ranges = read_json(artifacts / "calibrate" / "ranges.json")
     making = Making(
         batch_sizes=batch_sizes(config, spec),

@@ -34,19 +34,19 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import concrete_shapes
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
-from truehalf.verification.delivered import CHECK
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate
 from truehalf.verification.localize.node_errors import local_errors
-from truehalf.verification.metrics.query_rows import rows_in_any_order
-from truehalf.verification.open_file import OpenFile, Remembered, evaluation_of, open_runner
+from truehalf.verification.metrics.tensors import rows_in_any_order
+from truehalf.verification.open_file import FILE, OpenFile, Remembered, evaluation_of, open_runner
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
 
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
 _ALL = (".*",)  # pins of every node
+_ROUNDS = 2  # of pins: the first was tried on these samples, so a second one is rare
 _DRAWN = "a drawn input"
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _AS_COMPARED = VerifyConfig()
@@ -74,7 +74,7 @@ class _Samples:
         """
         report = compare(reference, candidate, self.feeds, options=options, locate=False, judged=judged)
         failed = [each for each in report.findings if each.state == FAILED]
-        spoiled = [each for each in failed if each.check in ("nonfinite", CHECK)]
+        spoiled = [each for each in failed if each.check in ("nonfinite", FILE)]
         return report, spoiled or ([] if self.is_drawn else failed)
 
     def held(self, reference: OpenFile, candidate: Path) -> bool:
@@ -122,7 +122,7 @@ def quick_check(
             if not failed:
                 state = VERIFIED if report.passed else NOT_VERIFIED
                 return QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
-            if failed[0].check == CHECK:
+            if failed[0].check == FILE:
                 reason, node = failed[0].reason, report.first_bad_node
                 return QuickCheck(FAILED, sample.name, sample.is_drawn, reason, first_bad_node=node)
             code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
@@ -195,3 +195,51 @@ def _remembered(file: ModelFile) -> OpenFile:
 
 def _arithmetic(made: Conversion) -> float:
     return made.report().fp16_arithmetic or 0.0
+
+
+# --- convert, check, pin, convert again -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A converted file.
+
+    Attributes:
+        made: of the last conversion.
+        check: of its file.
+        pins: entries of node_block_list that it was converted with, beside those of the precision.
+    """
+
+    made: Conversion
+    check: QuickCheck
+    pins: tuple[str, ...]
+
+
+def convert_checked(
+    source: Path,
+    fp32: Path,
+    out: Path,
+    samples: Samples | None,
+    conversion: Reconversion,
+    slim: Callable[[ModelFile], Any] | None = None,
+) -> Checked:
+    """Convert a model, check it on samples, and convert it again with the pins that its check proposes.
+
+    Args:
+        source, samples, slim: see quick_check.
+        fp32: what is converted: `source`, slimmed where it is.
+        out: ONNX file to write.
+
+    Raises:
+        StageError: as a conversion.
+    """
+    pins: tuple[str, ...] = ()
+    for _ in range(_ROUNDS + 1):
+        pinned = conversion.with_pins(pins)
+        made = pinned.convert(fp32, out, ())
+        check = quick_check(source, out, samples, pinned, slim)
+        further = tuple(pin for pin in check.node_block_list if pin not in pins)
+        if not further:
+            break
+        pins += further
+    return Checked(made, check, pins)

@@ -28,9 +28,8 @@ from truehalf.verification.comparison import UNTRAINED, Comparison, Known, compa
 from truehalf.verification.metrics.average_precision import Precision, precision
 from truehalf.verification.metrics.half_steps import HalfSteps
 from truehalf.verification.metrics.kinds import kinds_of
-from truehalf.verification.near_ties import without_near_ties
+from truehalf.verification.near_ties import Rerun, without_near_ties
 from truehalf.verification.open_file import OpenFile, opened
-from truehalf.verification.rerun import Rerun
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
 
 if TYPE_CHECKING:

@@ -100,21 +100,13 @@ def average_precision(
 
     Args:
         found: detections per image.
-        truth: true boxes per image, in the same order; what lies in a crowd (score 0) is neither right nor wrong.
+        truth: true boxes per image, in the same order, at least one of them no crowd; what lies in a crowd (score 0) is
+            neither right nor wrong.
         num_classes: labels are 0 to num_classes - 1.
         max_per_image: COCO's maxDets.
-
-    Raises:
-        ValueError: when the numbers of images differ, or the truth holds no box at all but crowds (AP is undefined
-            there).
     """
     from faster_coco_eval import COCO, COCOeval_faster
 
-    if len(found) != len(truth):
-        raise ValueError(f"average_precision: {len(found)} images with detections, {len(truth)} with true boxes")
-    if not any((t.scores > 0).any() for t in truth):
-        reason = "average_precision: the true labels hold no box, so average precision is undefined"
-        raise ValueError(coded("no-labels", reason))
     annotations: list[dict[str, Any]] = []
     for image_id, image in enumerate(truth):
         for box, label, score in zip(image.boxes_px, image.labels, image.scores, strict=True):
@@ -159,9 +151,6 @@ def self_ap(
 
     The reference itself has 1.0, or less where an image holds more than 100 labels. It is a measure of
     likeness, not of quality.
-
-    Raises:
-        ValueError: as `average_precision`.
     """
     labels = []
     for each in reference_found:

@@ -10,21 +10,23 @@ Query rule      detectors of the DETR family put their queries in top-k order, s
                 A value's part ends at 1 so that one truly different query cannot push others out of their pairs.
                 Of more rows than MOST_QUERIES (truehalf.io_spec.outputs) those that are off by at most STAYED of the
                 largest |r| keep their places; if as many others are left, so do all.
-                A query is matched when the value rule holds for all its values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
+import onnx_ir as ir
 
 from truehalf.codes import coded
 from truehalf.errors import StageError
+from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.outputs import MOST_QUERIES, ROWS, columns_in
 from truehalf.io_spec.spec import IoSpec
+from truehalf.ir.facts import values_read
 from truehalf.verification.findings import NOT_VERIFIED, VERIFIED
 
 SHARE = 0.999  # of the values that must agree: single values at a kink (a sampling cell's border) may differ
@@ -37,8 +39,8 @@ Outputs = Mapping[str, np.ndarray]
 class Parity(TypedDict, total=False):
     """Whether two networks compute the same: "verified", or "not verified" and why.
 
-    Shares are of values for which the tolerance holds, of queries that were matched and that stand in another row;
-    max_abs is the largest difference by output; of other heights and widths `sizes` has the same beside `inputs`.
+    `share` is of values for which the tolerance holds, max_abs the largest difference by output; of other heights and
+    widths `sizes` has the same beside `inputs`.
     """
 
     status: str
@@ -47,8 +49,6 @@ class Parity(TypedDict, total=False):
     batch_sizes: list[int]
     provider: str
     share: float
-    matched_queries: float
-    moved_queries: float
     max_abs: dict[str, float]
     inputs: dict[str, list[int]]
     sizes: list[Parity]
@@ -75,6 +75,51 @@ def query_outputs(spec: IoSpec) -> list[str]:
     chosen = {each.name for each in spec.outputs if each.axis == 2 and "score" in columns_in(each)}
     batched = (each.name for each in spec.outputs if columns_in(each) and each.batched is not False)
     return [name for name in batched if name not in in_one or name in chosen]
+
+
+def rows_in_any_order(reference: ir.Model) -> list[str]:
+    """Outputs whose rows are queries: those that the I/O spec declares, else those of three axes selected by a TopK."""
+    if SPEC_KEY in reference.metadata_props:
+        return query_outputs(spec_inside(reference))
+    ranked = _selected_by_top_k(reference)
+    outputs = [value for value in reference.graph.outputs if value.shape is not None and len(value.shape) == 3]
+    return [str(value.name) for value in outputs if value in ranked]
+
+
+def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
+    """The values of the main graph that depend on a TopK."""
+    found: set[ir.Value] = set()
+    for node in model.graph:
+        if node.op_type == "TopK" or any(value in found for value in values_read(node)):
+            found.update(node.outputs)
+    return found
+
+
+def outputs_apart(
+    reference: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], queries: Collection[str] | None = None
+) -> float:
+    """Relative RMS difference of the worst output; 1 where its shape differs, Inf where it ceases to be finite.
+
+    Args:
+        queries: outputs [N, queries, values] whose rows are put in order of size first, number by number; None: all of
+            three axes.
+    """
+    worst = 0.0
+    for name, ours in reference.items():
+        if name not in other or ours.dtype.kind != "f":
+            continue
+        if ours.shape != other[name].shape:
+            worst = max(worst, 1.0)
+            continue
+        a, b = (each.astype(np.float64) for each in (ours, other[name]))
+        if ours.ndim == 3 and (queries is None or name in queries):
+            a, b = np.sort(a, axis=1), np.sort(b, axis=1)
+        counts = np.isfinite(a)
+        if not np.isfinite(b[counts]).all():
+            return float("inf")
+        size = float(np.linalg.norm(a[counts]))
+        worst = max(worst, float(np.linalg.norm(b[counts] - a[counts])) / (size or 1.0))
+    return worst
 
 
 def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
@@ -133,17 +178,12 @@ def compare_runs(
     """
     references: dict[str, list[np.ndarray]] = {}
     others: dict[str, list[np.ndarray]] = {}
-    matched: list[np.ndarray] = []
-    moved: list[np.ndarray] = []
     for reference, other in runs:
         _check_alike(reference, other)
         aligned = dict(other)
         if queries:
             rows = pair_queries(reference, other, queries)
-            for name in queries:
-                aligned[name] = in_rows(other[name], rows)
-            matched.append(_matched(reference, aligned, queries, atol, rtol).ravel())
-            moved.append((rows != np.arange(rows.shape[1])).ravel())
+            aligned |= {name: in_rows(other[name], rows) for name in queries}
         for name in reference:
             references.setdefault(name, []).append(np.ravel(reference[name]))
             others.setdefault(name, []).append(np.ravel(aligned[name]))
@@ -152,7 +192,7 @@ def compare_runs(
     share = sum(int(each.sum()) for each in within.values()) / max(sum(each.size for each in within.values()), 1)
     shares = {name: float(each.mean()) for name, each in within.items() if each.size}
     wrong = [name for name, each in shares.items() if each < SHARE_OF_EACH]
-    result: ComparedRuns = {
+    return {
         "agree": share >= SHARE and not wrong,
         "wrong": {name: shares[name] for name in wrong},
         "share": share,
@@ -160,10 +200,6 @@ def compare_runs(
         "nonfinite": sum(int((~np.isfinite(other)).sum()) for _, other in joined.values()),
         "nonfinite_reference": sum(int((~np.isfinite(reference)).sum()) for reference, _ in joined.values()),
     }
-    if queries and matched:
-        result["matched_queries"] = float(np.concatenate(matched).mean())
-        result["moved_queries"] = float(np.concatenate(moved).mean())
-    return result
 
 
 def check_runs(
@@ -195,8 +231,6 @@ def check_runs(
         if count:
             raise StageError("not-finite", f"expected finite outputs, got {count} NaN or Inf values from {side}")
     facts: Parity = {"share": compared["share"], "max_abs": compared["max_abs"]}
-    if "matched_queries" in compared:
-        facts |= {"matched_queries": compared["matched_queries"], "moved_queries": compared["moved_queries"]}
     if compared["agree"]:
         return {"status": VERIFIED, **facts}
     if not any(np.size(value) for reference, _ in runs for value in reference.values()):
@@ -224,12 +258,6 @@ def _check_alike(reference: Outputs, other: Outputs) -> None:
             )
 
 
-def _matched(reference: Outputs, aligned: Outputs, names: Sequence[str], atol: float, rtol: float) -> np.ndarray:
-    """bool [images, queries]."""
-    within = [_within(reference[name], aligned[name], atol, rtol) for name in names]
-    return np.asarray(np.logical_and.reduce([each.all(axis=tuple(range(2, each.ndim))) for each in within]))
-
-
 def _within(reference: np.ndarray, other: np.ndarray, atol: float, rtol: float) -> np.ndarray:
     magnitude = np.abs(np.asarray(reference, np.float64))
     limit = atol + rtol * np.where(np.isfinite(magnitude), magnitude, 0.0)
@@ -249,15 +277,7 @@ def _distances(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def absolute_error(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """|other - reference| in float64; equal infinities differ by 0, what is no number is infinitely far from all.
-
-    Raises:
-        StageError: when the shapes differ.
-    """
-    if np.shape(reference) != np.shape(other):
-        raise StageError(
-            "not-comparable", f"tensor: expected shape {list(np.shape(reference))}, got {list(np.shape(other))}"
-        )
+    """|other - reference| of arrays of one shape in float64; equal infinities differ by 0, a NaN from all by Inf."""
     a, b = np.asarray(reference, np.float64), np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):
         error = np.where(a == b, 0.0, np.abs(b - a))

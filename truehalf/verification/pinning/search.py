@@ -1,7 +1,7 @@
 """The one search for pins: nodes that, kept FP32, bring a converted file inside its limits.
 
     rank      nodes by effect: how far the reference's outputs move when only this node is as the file has it
-              (truehalf.verification.localize.effects); first those whose error rounding does not explain, last what
+              (truehalf.verification.localize.node_errors); first those whose error rounding does not explain, last what
               chooses among near ties
     enough    convert with the first k as pins, and compare; k is doubled, then bisected
     prune     take out what the limits hold without: halves, quarters, ... single nodes
@@ -21,10 +21,8 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.ir.facts import is_op, name_of, with_subgraphs
-from truehalf.verification.localize.align import source_node
-from truehalf.verification.localize.both_files import BothFiles, with_makers
-from truehalf.verification.localize.effects import effects_of
-from truehalf.verification.localize.node_errors import WRONG, LocalError
+from truehalf.verification.localize.both_files import BothFiles, source_node, with_makers
+from truehalf.verification.localize.node_errors import WRONG, LocalError, effects_of
 from truehalf.verification.pinning.as_argument import entry_of
 
 Feeds = Mapping[str, np.ndarray]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import onnx
 import onnx.parser
 import pytest
 
-from tests.messages import expect
 from truehalf.codes import codes_in
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.chain.compare import compare
@@ -39,26 +37,6 @@ def compared(folder: Path, sides: tuple[str, str], shape: list[int], spec: str =
 
 def lost(report: Report) -> list[str]:
     return [each.reason for each in report.findings if "axis-fixed" in codes_in(each.reason)]
-
-
-def drawn(seed: int) -> tuple[str, str, list[int], list[int]]:
-    """Sides of a random rank, some of which the candidate fixes."""
-    draw = random.Random(seed)
-    shape = [draw.randint(1, 4) for _ in range(draw.randint(2, 4))]
-    free = [draw.random() < 0.7 for _ in shape]
-    fixes = [axis for axis, is_free in enumerate(free) if is_free and draw.random() < 0.6]
-    ours = ",".join(f"s{axis}" if is_free else str(shape[axis]) for axis, is_free in enumerate(free))
-    theirs = ",".join(str(n) if axis in fixes or not free[axis] else f"s{axis}" for axis, n in enumerate(shape))
-    return ours, theirs, shape, fixes
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_generated_axes_that_a_candidate_fixes(seed: int, tmp_path: Path) -> None:
-    ours, theirs, shape, fixes = drawn(seed)
-    said = lost(compared(tmp_path, (ours, theirs), shape))
-    assert len(said) == 2 * len(fixes), "of the input and of the output"
-    for axis in fixes:
-        expect(next(each for each in said if f"axis {axis} of input" in each), "axis-fixed", "'x'", shape[axis])
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,15 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import onnx
 import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import (
     BOXES,
-    CLASSES,
     FP16,
     FP32,
     LOGITS,
     OPTIONS,
-    QUERIES,
     SPEC,
     Detector,
     labelled,
@@ -53,12 +50,6 @@ def test_a_good_fp16_file_passes_under_emulation(tmp_path):
     assert len(details["samples"]) == 12 and details["images"][0]["file"] == "plots/sample_1.svg"
 
 
-def test_what_was_not_verified_is_said_even_when_all_gates_pass(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16))
-    assert "sums-not-rounded" in codes_in("\n".join(report["not_verified"]))
-    assert any("TensorRT" in item for item in report["not_verified"])
-
-
 def test_overflow_fails_and_names_the_node(tmp_path):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
     assert report["status"] == "failed" and report["verdict"] == "failed"
@@ -66,36 +57,6 @@ def test_overflow_fails_and_names_the_node(tmp_path):
     expect(report["place"]["sentence"], None, "'amplify' (Mul)", 65504)
     bad = worst(tmp_path, "nonfinite_max")
     assert len(bad) == 3 and bad[0]["sample"].startswith("made/")
-
-
-def test_swapped_labels_fail_and_the_worst_are_named(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2]))
-    assert report["verdict"] == "failed" and report["label_flips"] == 24
-    swapped = worst(tmp_path, "matched_fraction_min")
-    assert len(swapped) == 3
-    assert {item["error"] for item in swapped} == {"missed 2"}
-    place = report["place"]
-    causes = {each["cause"] for each in place["suspects"]}
-    assert causes == {"error"}, "nothing overflows: the place must not be invented"
-    expect(place["sentence"], None, 12, repr(place["suspects"][0]["node"]))
-
-
-def test_permuted_queries_pass(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, queries=[2, 0, 3, 1]))
-    assert report["verdict"] == "passed" and report["max_abs_error"]["logits"] < 0.02
-
-
-def test_a_shifted_box_fails(tmp_path):
-    shifted = BOXES.copy()
-    path = write(tmp_path / "final" / "model.onnx", FP32)
-    model = onnx.load(path)
-    shifted[1, 0] += 0.4  # sigmoid(1.4) - sigmoid(1): 2.3 px of 32
-    bias = next(tensor for tensor in model.graph.initializer if tensor.name == "boxes_bias")
-    bias.CopyFrom(onnx.numpy_helper.from_array(shifted, "boxes_bias"))
-    onnx.save(model, path)
-    report = verified(tmp_path, path)
-    assert report["verdict"] == "failed" and report["missed"] == 12
-    assert worst(tmp_path, "matched_fraction_min")[0]["error"] == "missed 1"
 
 
 def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):
@@ -115,13 +76,6 @@ def test_float16_inputs_and_outputs_are_fed_and_read(tmp_path):
     assert report["verdict"] == "passed" and report["evaluation"] == "emulated-fp16"
 
 
-def test_classes_without_names_are_called_by_their_numbers(tmp_path):
-    spec, swapped = replace(SPEC, class_names=()), write(tmp_path / "final" / "model.onnx", FP16, classes=[1, 0, 2])
-    report = verified(tmp_path, write(tmp_path / "good" / "model.onnx", FP16), spec=spec)
-    assert report["verdict"] == "passed" and report["ap50"] == pytest.approx(1.0)
-    assert verified(tmp_path, swapped, spec=spec)["label_flips"] == 24
-
-
 def test_without_names_and_labels_the_model_is_its_own_measure(tmp_path):
     final = write(tmp_path / "final" / "model.onnx", FP16)
     report = verified(tmp_path, final, samples=unlabelled(), spec=replace(SPEC, class_names=()))
@@ -135,11 +89,6 @@ def test_untrained_weights_are_not_verified_never_passed(tmp_path):
     assert "weights-random" in codes_in("\n".join(report["not_verified"]))
 
 
-def test_untrained_weights_with_nan_fail(tmp_path):
-    final = write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15)
-    assert verified(tmp_path, final, spec=replace(SPEC, trained=False))["verdict"] == "failed"
-
-
 @pytest.mark.parametrize("count", [2, 3, 5, 12, 13])
 def test_without_labels_a_file_that_finds_the_same_passes_and_says_what_was_not_measured(tmp_path, count):
     report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), samples=unlabelled(count))
@@ -149,26 +98,16 @@ def test_without_labels_a_file_that_finds_the_same_passes_and_says_what_was_not_
     expect(said, "no-labels", "average precision", count)
 
 
-@pytest.mark.parametrize("change", ["classes", "gain", "logits", "boxes", "seed"])
+@pytest.mark.parametrize("change", ["classes", "logits", "boxes"])
 def test_without_labels_a_file_that_finds_something_else_fails(tmp_path, change):
     """By the detections of the reference, which stand in for labels."""
-    rng = np.random.default_rng(3)
     changes = {
         "classes": {"classes": [1, 0, 2]},
-        "gain": {"gain": 2.0**15},
         "logits": {"extra": {"logits_bias": (LOGITS - 4).astype(np.float16)}},
         "boxes": {"extra": {"boxes_bias": (BOXES + 0.2).astype(np.float16)}},
-        "seed": {"extra": {"logits_bias": rng.permuted(LOGITS, axis=1).astype(np.float16)}},
     }
     final = write(tmp_path / "final" / "model.onnx", FP16, **changes[change])
     assert verified(tmp_path, final, samples=unlabelled())["verdict"] == "failed"
-
-
-def test_without_labels_and_detections_nothing_is_passed(tmp_path):
-    """Untrained weights, and a model that finds nothing."""
-    final = write(tmp_path / "final" / "model.onnx", FP16)
-    untrained = verified(tmp_path, final, samples=unlabelled(), spec=replace(SPEC, trained=False))
-    assert untrained["verdict"] == "not verified"
 
 
 @pytest.mark.parametrize("required", [False, True])
@@ -184,19 +123,6 @@ def test_a_reference_that_finds_no_true_box_verifies_no_average_precision(tmp_pa
     facts = ["FP32", "AP50 0.0000", "model.outputs (format, normalized)", "model.classes", "model.preprocessing"]
     expect(check["reason"], None, *facts)
     assert any(item.endswith(check["reason"]) for item in report["not_verified"])
-
-
-def test_no_detection_in_the_reference_means_nothing_was_compared_and_what_is_found_is_extra(tmp_path):
-    logits = np.full((QUERIES, CLASSES), -9, np.float32)
-    asked = {"samples": unlabelled(), "module": Detector(logits), "adversarial": "none here"}
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP32), **asked)
-    assert report["verdict"] == "failed"
-    expect(report["reasons"][0], None, "extra_fraction", 1)
-    report = verified(tmp_path, write(tmp_path / "quiet" / "model.onnx", FP32, extra={"logits_bias": logits}), **asked)
-    assert report["verdict"] == "not verified"
-    (adversarial,) = [item for item in report["not_verified"] if item.endswith("none here")]
-    expect(adversarial, None, "adversarial")
-    assert "nothing-compared" in codes_in("\n".join(report["reasons"]))
 
 
 def test_earlier_stages_see_a_subset_and_the_final_file_all(tmp_path, monkeypatch):

@@ -17,7 +17,6 @@ from tests.truehalf.verification.small_detector import (
     TO_LOGITS,
     state,
     verified,
-    worst,
     write,
 )
 from truehalf.codes import codes_in
@@ -37,11 +36,6 @@ ROUNDABOUT_FP16 = ROUNDABOUT_FP16.replace("= Add (logits_sum, near)", "= Add (lo
     "    logits_sum =", "    near_single = Cast <to = 1> (near)\n    logits_sum ="
 )
 SMALL = {"flat_shape": np.array([-1, 1, 1])}
-MIXING_FP16 = FP16.replace(
-    "means = ReduceMean <axes = [2, 3], keepdims = 0> (images)",
-    "own = ReduceMean <axes = [2, 3], keepdims = 0> (images)\n    of_batch = ReduceMean <axes = [0]> (own)\n"
-    "    lost = Sub (own, of_batch)\n    strong = Mul (lost, gain)\n    [mix] means = Add (own, strong)",
-)
 
 
 def roundabout(folder):
@@ -64,30 +58,18 @@ def test_a_failed_adversarial_picture_is_looked_into(tmp_path):
     expect(report["place"]["sentence"], None, "'too_far'")
 
 
-def test_a_failed_batch_is_looked_into_as_it_ran(tmp_path):
-    final = write(tmp_path / "final" / "model.onnx", MIXING_FP16, extra={"gain": np.array(300, np.float32)})
-    report = verified(tmp_path, final, options=replace(OPTIONS, batch=1))
-    assert report["matched_fraction"] == 1.0 and state(report, "batch")["state"] == "failed"
-    expect(report["place"]["sentence"], None, 8, repr(report["place"]["suspects"][0]["node"]))
-    assert report["place"]["suspects"][0]["local_error"] > 0.05, "alone, no sample shows it"
-
-
-def test_pins_are_searched_for_a_failed_picture_and_for_a_failed_batch(tmp_path, monkeypatch):
+def test_pins_are_searched_for_a_failed_picture(tmp_path, monkeypatch):
     asked = []
 
     def suggested_pins(fp32, last, failing, *_):
-        asked.append((failing.reference.names, failing.together, failing.judge(failing.final)))
+        asked.append((failing.reference.names, failing.judge(failing.final)))
         return {"sentence": "one", "selectors": "", "status": "none"}
 
     monkeypatch.setattr(chain, "suggested_pins", suggested_pins)
     fp32, final = roundabout(tmp_path)
     wish = {"options": replace(OPTIONS, suggest=True, batch=1), "conversion": object()}
     assert verified(tmp_path, final, fp32=fp32, **wish)["suggestion"]["sentence"] == "one"
-    assert "adversarial/white" in asked[0][0] and not asked[0][1] and asked[0][2][0].state == "failed"
-    mixing = write(tmp_path / "mix" / "model.onnx", MIXING_FP16, extra={"gain": np.array(300, np.float32)})
-    verified(tmp_path, mixing, **wish)
-    assert len(asked[1][0]) == 8 and asked[1][1] is True
-    assert any(gate.state == "failed" for gate in asked[1][2]), "its gates are held on the run that fails"
+    assert "adversarial/white" in asked[0][0] and asked[0][1][0].state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -109,14 +91,3 @@ def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkey
         expect(item, code)
     details = json.loads((tmp_path / "out" / "details.json").read_text())
     assert codes_in(details["no_profile"]) == ["not-searched"], "the profile has its place, too"
-
-
-def test_scores_of_detections_found_again_fail_it(tmp_path):
-    """All are found, none is extra, and average precision is as before: the scores fell from 0.98 to 0.83."""
-    weaker = {"up": np.array(1, np.float16), "down": np.array(0.4, np.float16)}
-    report = verified(tmp_path, write(tmp_path / "fp16" / "model.onnx", FP16, extra=weaker))
-    assert report["verdict"] == "failed" and report["matched"] == report["reference"] and not report["extra"]
-    assert report["ap50_95_drop"] == 0.0 and report["score_error_p99"] > 0.1
-    assert worst(tmp_path, "score_error_p99_max")[0]["error"].startswith("score error 0.1")
-    assert worst(tmp_path, "rank_error_p99_max")
-    assert report["place"] is not None and "reduce" in report["place"]["sentence"]

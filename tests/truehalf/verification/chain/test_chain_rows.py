@@ -29,7 +29,6 @@ from tests.truehalf.verification.small_detector import (
 )
 from truehalf.config.validate import validate
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.chain.reference import freeze, read_reference, write_reference
 from truehalf.verification.pinning.reconversion import Reconversion
 
 ROWS = {"name": "found", "kind": "rows", "format": "cxcywh", "normalized": False, "columns": ["boxes", "scores"]}
@@ -90,13 +89,3 @@ def test_a_file_that_overflows_is_located_and_pinned(tmp_path: Path) -> None:
     report = checked(tmp_path, final, fp32=fp32, conversion=conversion, options=replace(OPTIONS, suggest=True))
     assert report["verdict"] == "failed" and report["first_bad_node"] == "amplify"
     assert report["suggestion"]["status"] == "found" and "^amplify$" in report["suggestion"]["node_block_list"]
-
-
-def test_a_reference_is_read_as_it_was_frozen(tmp_path: Path) -> None:
-    samples = unlabelled()
-    frozen = freeze(InOne(), samples, IN_ONE, 5)
-    write_reference(tmp_path, frozen, "none", 5)
-    again = read_reference(tmp_path, "reference", samples, IN_ONE)
-    assert not isinstance(again, str) and again.spec == frozen.spec
-    for name, values in frozen.outputs.items():
-        np.testing.assert_array_equal(again.outputs[name], values)

@@ -33,10 +33,6 @@ SPEC = IoSpec.from_json(
 )
 
 
-def marked(x: torch.Tensor) -> torch.Tensor:
-    return torch.zeros_like(x).scatter(1, x.argmax(1, keepdim=True), 1.0)
-
-
 HEAD = '<ir_version: 10, opset_import: ["" : 17]> mapped (float[batch,6,4] x) => ({dtype}[batch,{shape}] y)'
 ADDED = "moved = Add (x, offset)"
 TABLE = torch.from_numpy(np.random.default_rng(5).normal(0, 1, (CLASSES, 3)).astype(np.float32))
@@ -44,20 +40,6 @@ Chosen = Callable[[torch.Tensor], torch.Tensor]
 # What a model outputs, and the nodes that make it of `moved`, [batch, CLASSES, WIDE].
 KINDS: dict[str, tuple[str, str, Chosen]] = {
     "best class of each place": ("4", "y = ArgMax <axis = 1, keepdims = 0> (moved)", lambda x: x.argmax(1)),
-    "worst class of each place": ("4", "y = ArgMin <axis = 1, keepdims = 0> (moved)", lambda x: x.argmin(1)),
-    "best place of each class": ("6,1", "y = ArgMax <axis = 2> (moved)", lambda x: x.argmax(2, keepdim=True)),
-    "two best classes": ("2,4", "v, y = TopK <axis = 1> (moved, two)", lambda x: x.topk(2, dim=1).indices),
-    "squeezed": (
-        "4",
-        "best = ArgMax <axis = 1> (moved)  y = Squeeze (best, one)",
-        lambda x: x.argmax(1, keepdim=True).squeeze(1),
-    ),
-    "mark of the best class": ("6,4", "y = Hardmax <axis = 1> (moved)", marked),
-    "mask of the best class": (
-        "6,4",
-        "t = ReduceMax <axes = [1]> (moved)  m = Equal (moved, t)  y = Cast <to = 1> (m)",
-        lambda x: (x == x.amax(1, keepdim=True)).float(),
-    ),
     "mask of the two best": (
         "6,4",
         "v, i = TopK <axis = 1> (moved, two)  t = ReduceMin <axes = [1]> (v)  m = Less (moved, t)  n = Not (m)  "
@@ -71,21 +53,6 @@ CARRIED: dict[str, tuple[str, str, Chosen]] = {
         "4,3",
         "i = ArgMax <axis = 1, keepdims = 0> (moved)  y = Gather (table, i)",
         lambda x: TABLE[x.argmax(1)],
-    ),
-    "stride": (
-        "2,4",
-        "v, i = TopK <axis = 1> (moved, two)  c = Cast <to = 1> (i)  y = Mul (c, eight)",
-        lambda x: x.topk(2, dim=1).indices.float() * 8,
-    ),
-    "marked row": (
-        "4,3",
-        "h = Hardmax <axis = 1> (moved)  t = Transpose <perm = [0, 2, 1]> (h)  y = MatMul (t, table)",
-        lambda x: marked(x).transpose(1, 2) @ TABLE,
-    ),
-    "the best alone": (
-        "6,4",
-        "t = ReduceMax <axes = [1]> (moved)  m = Equal (moved, t)  y = Where (m, moved, eight)",
-        lambda x: torch.where(x == x.amax(1, keepdim=True), x, 8.0),
     ),
     "two choices": (
         "4",
@@ -118,8 +85,7 @@ def write(path: Path, kind: str, offset: np.ndarray) -> Path:
     shape, nodes, chosen = ALL[kind]
     dtype = "int64" if chosen(torch.zeros(1, CLASSES, WIDE)).dtype == torch.int64 else "float"
     model = onnx.parser.parse_model(f"{HEAD.format(shape=shape, dtype=dtype)} {{ {ADDED}  {nodes} }}")
-    constants = {"offset": offset, "two": np.array([2], np.int64), "one": np.array([1], np.int64)}
-    constants |= {"table": TABLE.numpy(), "eight": np.array(8, np.float32)}
+    constants = {"offset": offset, "two": np.array([2], np.int64), "table": TABLE.numpy()}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(each, name) for name, each in constants.items())
     onnx.save(onnx.shape_inference.infer_shapes(model), path)
     return path

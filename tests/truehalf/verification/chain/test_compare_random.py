@@ -15,11 +15,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17, "f" : 1]>'
 # What draws: n of s, [N,4] both.
 DRAWS = {
     "normal like": "n = RandomNormalLike <scale: float = 2.0> (s)",
-    "uniform like": "n = RandomUniformLike <high: float = 9.0> (s)",
-    "normal": "n = RandomNormal <scale: float = 2.0, shape: ints = [3, 4]> ()",
     "uniform": "n = RandomUniform <high: float = 9.0, shape: ints = [3, 4]> ()",
-    "bernoulli": "p = Sigmoid (s) n = Bernoulli (p)",
-    "multinomial": "c = Multinomial <sample_size: int = 4, dtype: int = 6> (s) n = Cast <to: int = 1> (c)",
     "in a branch": """t = Constant <value: tensor = bool {1}> ()
         n = If (t) <then_branch = a () => (float[N,4] u) { u = RandomNormalLike (s) },
                     else_branch = b () => (float[N,4] v) { v = Identity (s) }>""",

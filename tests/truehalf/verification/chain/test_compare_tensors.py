@@ -55,56 +55,6 @@ def test_half_a_step_excuses_as_much_as_it_does_itself(tmp_path: Path, draw: Any
     assert not held(tmp_path, reference, text.replace("STEEP", str(gains[step] * 1.05)), {"x": x}).passed
 
 
-@pytest.mark.parametrize(("cast", "dtype"), [(7, "int64"), (9, "bool")])
-def test_integers_and_bools_must_be_equal(tmp_path: Path, cast: int, dtype: str) -> None:
-    text = f"(float[N,3] x) => ({dtype}[N,3] y) {{ z = Add (x, d) y = Cast<to={cast}> (z) }}"
-    large, delta = np.full((4, 3), 2.0**20, np.float32) * (cast == 7), np.zeros((4, 3), np.float32)
-    delta[1, 1] = 1
-    a = model(tmp_path / "a.onnx", text, d=np.zeros_like(delta))
-    b = model(tmp_path / "b.onnx", text, d=delta)
-    assert compare(a, a, {"x": large}).passed
-    report = compare(a, b, {"x": large}, locate=False)
-    assert report.verdict == "failed"
-    expect(report.reasons[0], None, "'y'", "1 of 12", dtype)
-
-
-def test_whole_numbers_that_float16_does_not_hold_are_others(tmp_path: Path) -> None:
-    """Places counted in floats, as y * width + x: a neighbour is no near tie, and a gather reads another row."""
-    exact = "(float[N,3] x) => (int64[N,3] y) { z = Add (x, x)  y = Cast<to=7> (z) }"
-    rounded = "(float[N,3] x) => (int64[N,3] y) { h = Cast<to=10> (x)  z = Add (h, h)  y = Cast<to=7> (z) }"
-    places = np.arange(2049, 2061, dtype=np.float32).reshape(4, 3)
-    report = compare(
-        model(tmp_path / "a.onnx", exact), model(tmp_path / "b.onnx", rounded), {"x": places}, locate=False
-    )
-    assert report.verdict == "failed"
-    expect(report.reasons[0], "outputs-differ", "'y'", "6 of 12")
-
-
-@pytest.mark.parametrize("limit", [1001, 1004])
-def test_a_mask_of_places_has_no_near_ties(limit: int, tmp_path: Path) -> None:
-    text = "(float[N,2048] x) => (bool[N,2048] y) { y = Less (x, t) }"
-    places = np.tile(np.arange(2048, dtype=np.float32), (2, 1))
-    files = [model(tmp_path / f"{each}.onnx", text, t=np.float32(each).reshape(1)) for each in (1000, limit)]
-    report = compare(*files, {"x": places}, locate=False)
-    assert report.verdict == "failed"
-    expect(report.reasons[0], "outputs-differ", "'y'", f"{2 * (limit - 1000)} of 4096")
-
-
-def test_places_between_pixels_that_float16_moves_by_several_have_no_near_ties(tmp_path: Path) -> None:
-    exact = "(float[N,3] x) => (int64[N,3] y) <float b = {0.5}> { z = Add (x, b)  f = Floor (z)  y = Cast<to=7> (f) }"
-    rounded = exact.replace("z = Add (x, b)", "a = Add (x, b)  h = Cast<to=10> (a)  z = Cast<to=1> (h)")
-    files = [model(tmp_path / f"{name}.onnx", text) for name, text in (("a", exact), ("b", rounded))]
-    report = compare(*files, {"x": np.arange(5000, 5012, dtype=np.float32).reshape(4, 3)}, locate=False)
-    assert report.verdict == "failed"
-
-
-def test_strings_must_be_equal(tmp_path: Path) -> None:
-    text = """(float[N,3] x) => (string[2] s, float[N,3] y) <string[2] w = {"a", "WORD"}> {
-        s = Identity (w)  y = Relu (x) }"""
-    assert held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "b")).passed
-    assert not held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "c")).passed
-
-
 @pytest.mark.parametrize(
     ("reference", "candidate", "verdict", "facts"),
     [
@@ -143,17 +93,16 @@ def test_other_shapes_fail_and_empty_outputs_are_not_verified(tmp_path: Path) ->
     expect(report.not_verified[0], "nothing-compared", "'y'")
 
 
+def test_strings_must_be_equal(tmp_path: Path) -> None:
+    text = """(float[N,3] x) => (string[2] s, float[N,3] y) <string[2] w = {"a", "WORD"}> {
+        s = Identity (w)  y = Relu (x) }"""
+    assert held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "b")).passed
+    assert not held(tmp_path, text.replace("WORD", "b"), text.replace("WORD", "c")).passed
+
+
 def test_a_model_without_inputs(tmp_path: Path) -> None:
     report = held(tmp_path, *["() => (float[1] y) { y = Constant<value_floats = [1.0]> () }"] * 2, {})
     assert report.passed and any("samples-alike" in said for said in report.not_verified)
-
-
-def test_a_column_fails_whatever_the_scale_of_others(tmp_path: Path) -> None:
-    text = "(float[N,3] x) => (float[N,3] y) <float[3] s = {SCALES}> { y = Mul (x, s) }"
-    report = held(tmp_path, text.replace("SCALES", "1000, 1000, 1"), text.replace("SCALES", "1000, 1000, 2"))
-    (reason,) = report.reasons
-    assert report.verdict == "failed"
-    expect(reason, "outputs-differ", "channel 2 of axis 1", "'y'", "100.00%")
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from truehalf import Precision, compare
 from truehalf.config.precision import Precision as Options
 from truehalf.data.model_samples import model_samples
 from truehalf.ir.model_file import load_model
-from truehalf.verification.chain.convert_checked import Checked, convert_checked
+from truehalf.verification.chain.quick_check import Checked, convert_checked
 from truehalf.verification.pinning.reconversion import Reconversion
 
 OPTIONS = Precision(placement="eager", data_max=None, epsilons=False)

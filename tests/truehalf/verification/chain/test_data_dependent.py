@@ -9,13 +9,9 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-import torch
 
 from tests.messages import raises
 from truehalf import Precision, compare, convert
-from truehalf.data.samples import Sample
-from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.chain.reference import freeze
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,8,4] b, float[1,8] raw) => (float[1,n,4] boxes, float[1,n] scores, int64[1,n] labels)
@@ -109,18 +105,6 @@ def test_rows_without_images_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, "a.onnx", proto)
     with raises("wrong-shape", "'boxes'", "[N, boxes, 4]"):
         compare(path, path, feeds(), spec=SPEC)
-
-
-@pytest.mark.parametrize("batch", [1, 2])
-def test_a_chain_refuses_a_torch_model_with_them(batch: int) -> None:
-    class Network(torch.nn.Module):
-        def forward(self, b: torch.Tensor, raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            keep = raw[0] > 0
-            return b[:, keep], raw[:, keep].sigmoid(), torch.ones_like(raw[:, keep], dtype=torch.int64)
-
-    samples = [Sample(f"s/{i}", {k: v[0] for k, v in feed.items()}, None, None) for i, feed in enumerate(feeds())]
-    with raises("wrong-shape", "'boxes'"):
-        freeze(Network(), samples, IoSpec.from_json(SPEC), batch)
 
 
 @pytest.mark.parametrize("sides", ["a,b", "4,3", "a,3"])

@@ -63,13 +63,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, gate: bool, failed: list[str], now: d
 
 def test_a_failed_gate_is_looked_into_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, False, ["adversarial", "batch"], outputs(True))
-    assert found and found.reference.names == ["s/0", "s/1", "s/2"] and not found.together
+    assert found and found.reference.names == ["s/0", "s/1", "s/2"]
     assert found.judge(found.final) == found.final.findings
 
 
 def test_a_failed_picture_is_looked_into_by_its_own_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     found = asked(monkeypatch, True, ["adversarial", "batch"], outputs(True, False, False))
-    assert found and found.reference.samples[found.worst[0]].name == "p/1" and not found.together
+    assert found and found.reference.samples[found.worst[0]].name == "p/1"
     assert found.evaluation == "emulated-fp16"
     (gate,) = found.judge(found.final)
     assert gate.state == "failed"
@@ -78,11 +78,6 @@ def test_a_failed_picture_is_looked_into_by_its_own_rule(monkeypatch: pytest.Mon
     assert gate.state == "verified"
 
 
-def test_a_failed_batch_is_looked_into_as_it_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = asked(monkeypatch, True, ["batch"], outputs(True, False))
-    assert found and found.reference.names == ["s/2", "s/0"] and found.together
-    assert found.final.measures["samples"] == 2
-
-
-def test_where_nothing_that_was_measured_fails_there_is_nothing_to_look_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert asked(monkeypatch, True, [], outputs(True)) is None
+@pytest.mark.parametrize("failed", [[], ["batch"]])
+def test_what_no_rounding_fails_is_not_looked_into(failed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(monkeypatch, True, failed, outputs(True)) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import numpy as np
@@ -45,43 +44,18 @@ DISTANCE = """["a"] a = ReduceSumSquare<axes = [1]>(x) ["b"] b = ReduceSumSquare
 SHIFTED = '["add"] a = Add(x, k) ["sub"] b = Sub(a, l) ["norm"] y = ReduceL2<axes = [1]>(b)'
 WRONG = {
     "variance of offset data": (model(VARIANCE.format("x")), normal(30)),
-    "variance behind a product": (
-        model(f'["h"] h = MatMul(x, w) ["o"] o = Add(h, k) {VARIANCE.format("o")}', {"w": WEIGHT, "k": 40}),
-        normal(),
-    ),
     "Exp without the largest": (model(EXP, {"k": 8, "axes": [1]}), normal()),
     "a large sum": (model('["m"] a = Mul(x, k) ["s"] y = ReduceSum(a, axes)', {"k": 100, "axes": [1]}), normal(5)),
-    "Log of what is near 0": (model('["a"] a = Sigmoid(x) ["o"] o = Sub(k, a) ["l"] y = Log(o)', {"k": 1}), normal(6)),
-    "a norm of offset data": (model(SHIFTED, {"k": 1000, "l": 999.9}), normal(0, 0.1)),
     "distances": (model(DISTANCE, {"w": 20 + WEIGHT, "two": 2}), normal(20, 0.06)),
 }
 GOOD = {
     "a product": (model("h = MatMul(x, w) y = Relu(h)", {"w": WEIGHT}), normal()),
-    "softmax": (model("h = MatMul(x, w) y = Softmax(h)", {"w": WEIGHT}), normal(0, 3)),
     "normalised": (model("y = LayerNormalization(x, s)", {"s": np.ones(256)}), normal(2)),
-    "a mean": (model("h = Sigmoid(x) y = ReduceMean<axes = [1]>(h)"), normal()),
-    "a gate": (model("h = MatMul(x, w) s = Sigmoid(h) y = Mul(h, s)", {"w": WEIGHT}), normal()),
     "a mask": (
         model("h = MatMul(x, w) a = Add(h, m) y = Softmax(a)", {"w": WEIGHT, "m": [0.0] * 60 + [-3e38] * 4}),
         normal(),
     ),
 }
-
-
-def generated(seed: int) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
-    """A chain of products and activations that ends in a difference of two sums, or in a power, beyond FP16."""
-    draw = random.Random(seed)
-    body, last = "", "x"
-    for i in range(draw.randint(1, 3)):
-        op = draw.choice(["Relu", "Tanh", "Sigmoid", "Abs"])
-        body += f'["n{i}"] v{i} = {op}({last}) '
-        last = f"v{i}"
-    offset = draw.choice([300.0, 700.0, 2000.0])
-    if draw.random() < 0.5:
-        body += f'["up"] u = Add({last}, k) ["down"] d = Sub(u, k) ["end"] y = Mul(d, d)'
-    else:
-        body += f'["up"] u = Add({last}, k) ["end"] e = Mul(u, u) ["low"] y = Mul(e, l)'
-    return model(body, {"k": 20 * offset, "l": 1e-6}), normal(0, 1, seed)
 
 
 def converted(proto: onnx.ModelProto, samples: Any, **options: Any) -> Any:
@@ -105,11 +79,6 @@ def held(proto: onnx.ModelProto, samples: list[dict[str, np.ndarray]]) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_beyond_the_tolerance_is_said_with_pins_that_help(name: str) -> None:
     held(*WRONG[name])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_generated_graphs_beyond_the_tolerance(seed: int) -> None:
-    held(*generated(seed))
 
 
 def moments(p: str, x: str = "x", axis: int = 1) -> str:
@@ -161,18 +130,6 @@ def test_the_search_takes_old_opsets_and_recurrences() -> None:
     assert compare(proto, pinned.model, feeds[2:], locate=False).verdict == "passed"
 
 
-def test_pins_are_found_for_columns_beside_large_ones() -> None:
-    body = '["big"] a = Mul(x, k) ["add"] b = Add(x, l) ["sub"] d = Sub(b, l) ["cat"] y = Concat<axis = 1>(a, d)'
-    proto, samples = model(body, {"k": 1000, "l": 400}), normal()
-    found = converted(proto, samples[:2], **EAGER)
-    check = found.report.check
-    assert check.state == "failed" and {"^add$", "^sub$"} <= {*check.node_block_list} and not check.remedy
-    assert compare(proto, found.model, samples[2:], locate=False).verdict == "failed"
-    pinned = converted(proto, samples[:2], **EAGER, node_block_list=check.node_block_list)
-    assert pinned.report.check.state == "verified"
-    assert compare(proto, pinned.model, samples[2:], locate=False).verdict == "passed"
-
-
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("options", [{}, {"placement": "eager"}], ids=["default", "eager"])
 def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> None:
@@ -181,14 +138,6 @@ def test_of_a_good_file_nothing_is_said(name: str, options: dict[str, Any]) -> N
         found = converted(proto, given, **options)
         assert found.report.check.state == "verified" and not found.report.check.node_block_list
         assert found.report.check.is_drawn is (given is None)
-
-
-@pytest.mark.parametrize("drawn", ["RandomNormalLike(h)", "RandomUniformLike<high = 9.0>(h)", "Bernoulli(p)"])
-def test_a_model_that_draws_numbers_is_not_compared_with_itself(drawn: str) -> None:
-    body = f"h = MatMul(x, w) p = Sigmoid(h) d = {drawn} y = Add(h, d)"
-    check = converted(model(body, {"w": WEIGHT}), normal()).report.check
-    assert check.state == "not verified"
-    expect(check.reason, "not-comparable", drawn.split("(")[0].split("<")[0])
 
 
 @pytest.mark.parametrize(
@@ -284,23 +233,12 @@ BEYOND = {
         model('["a"] h = MatMul(x, w) ["b"] y = MatMul(h, v)', {"w": np.full((256, 8), 90), "v": np.full((8, 2), 9)}),
         "b",
     ),
-    "Gemm": (model('["a"] h = Gemm(x, w, b) ["r"] y = Relu(h)', {"w": np.full((256, 8), 900), "b": np.ones(8)}), "a"),
     "Exp": (model('["a"] h = MatMul(x, w) ["e"] y = Exp(h)', {"w": np.full((256, 8), 0.1)}), "e"),
     "Conv": (
         model(f'["c"] c = Conv(x, w) {FLAT}', {"w": np.full((4, 3, 3, 3), 9e3), "v": np.ones((144, 1))}, IMAGE),
         "c",
     ),
-    "Mul": (model('["a"] h = Mul(x, k) ["b"] g = Mul(h, h) ["m"] y = MatMul(g, w)', {"k": 300, "w": WEIGHT}), "b"),
 }
-
-
-def powers(seed: int) -> tuple[onnx.ModelProto, str]:
-    """Squares of squares, from a random place on beyond FP16."""
-    draw = random.Random(seed)
-    scale, squares = draw.choice([20.0, 300.0, 5000.0]), 3
-    body = '["scale"] v0 = Mul(x, k) ' + " ".join(f'["q{i + 1}"] v{i + 1} = Mul(v{i}, v{i})' for i in range(squares))
-    first = next(i for i in range(1, squares + 1) if scale ** (2**i) > 65504)
-    return model(f'{body} ["end"] y = Mul(v{squares}, l)', {"k": scale, "l": 1e-30}), f"q{first}"
 
 
 def overflows(proto: onnx.ModelProto, node: str) -> None:
@@ -317,14 +255,8 @@ def test_without_samples_what_is_not_finite_on_a_drawn_input_is_said(name: str) 
     overflows(*BEYOND[name])
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_generated_powers_on_a_drawn_input(seed: int) -> None:
-    overflows(*powers(seed))
-
-
-@pytest.mark.parametrize("name", ["variance of offset data", "a norm of offset data"])
-def test_without_samples_a_finite_error_is_no_failure(name: str) -> None:
-    assert converted(WRONG[name][0], None, **EAGER).report.check.state != "failed"
+def test_without_samples_a_finite_error_is_no_failure() -> None:
+    assert converted(WRONG["variance of offset data"][0], None, **EAGER).report.check.state != "failed"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.messages import expect
 from truehalf.codes import codes_in
-from truehalf.verification.chain.suggested_pins import confirmation
+from truehalf.verification.chain.failing import confirmation
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.parser
 import onnx_ir as ir
 
-from truehalf.verification.localize.align import align
+from truehalf.verification.localize.both_files import align
 
 REFERENCE = """g (float[2,4] x) => (float[2,4] y)
 <float[4,4] w1 = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}, float[4,4] w2 = {2,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}>

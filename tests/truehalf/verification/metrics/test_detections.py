@@ -1,13 +1,10 @@
 """The verifier is tested with outputs that are known to be bad: each must show in the metric that is there for it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.truehalf.verification.detected import REFERENCE, detections, edited
-from truehalf.io_spec.decode import Detections, corners, of_queries
-from truehalf.io_spec.spec import OutputSpec
+from truehalf.io_spec.decode import Detections
 from truehalf.verification.metrics.detections import box_iou, match, rank_errors, summarize
 
 SIZE = 128
@@ -17,43 +14,10 @@ def joined(a: Detections, b: Detections) -> Detections:
     return Detections(*(np.concatenate([getattr(a, n), getattr(b, n)]) for n in ("boxes_px", "labels", "scores")))
 
 
-def raw_outputs(seed: int = 0, pictures: int = 4, queries: int = 20, classes: int = 10):
-    """Logits and boxes of a confident model: three clear detections a picture, the rest far below the threshold."""
-    rng = np.random.default_rng(seed)
-    logits = rng.normal(-6, 0.5, (pictures, queries, classes)).astype(np.float32)
-    boxes = rng.uniform(0.3, 0.7, (pictures, queries, 4)).astype(np.float32)
-    boxes[:, :, 2:] = rng.uniform(0.2, 0.4, (pictures, queries, 2))
-    for picture in logits:
-        picture[[0, 1, 2], rng.integers(0, classes, 3)] = [3.0, 2.0, 1.0]
-    return logits, boxes
-
-
-def compared(reference, candidate) -> dict:
-    declared, size = OutputSpec("boxes"), (SIZE, SIZE)
-    found = [of_queries(one, corners(boxes, declared, size), declared) for one, boxes in (reference, candidate)]
-    return summarize([match(r, c) for r, c in zip(*found, strict=True)])
-
-
 def test_iou_of_known_boxes():
     a = np.array([[0, 0, 10, 10], [0, 0, 0, 0]], np.float32)
     b = np.array([[0, 0, 10, 10], [5, 0, 15, 10], [20, 20, 30, 30]], np.float32)
     np.testing.assert_allclose(box_iou(a, b), [[1, 1 / 3, 0], [0, 0, 0]])
-
-
-@pytest.mark.parametrize(
-    ("box_format", "values"),
-    [
-        ("xyxy", [10, 20, 30, 60]),
-        ("cxcywh", [20, 40, 20, 40]),
-        ("xywh", [10, 20, 20, 40]),
-        ("yxyx", [20, 10, 60, 30]),
-    ],
-)
-def test_boxes_of_every_format(box_format: str, values: list[int]):
-    declared = OutputSpec("boxes", "boxes", format=box_format, normalized=False)
-    assert corners(np.array([values], np.float32), declared, (100, 200)).tolist() == [[10, 20, 30, 60]]
-    shares = np.array([values], np.float32) / np.array([100, 200] * 2 if box_format == "yxyx" else [200, 100] * 2)
-    np.testing.assert_allclose(corners(shares, replace(declared, normalized=True), (100, 200)), [[10, 20, 30, 60]])
 
 
 def test_equal_outputs_match_fully():
@@ -105,10 +69,6 @@ def test_scores_on_either_side_of_the_threshold_are_no_miss_and_no_extra():
     assert summarize([match(above, below)])["score_error"]["max"] == pytest.approx(0.002, abs=1e-6)
 
 
-def test_a_score_far_below_the_threshold_is_a_miss():
-    assert match(REFERENCE, edited(0, score=0.35)).absent == [0]
-
-
 def test_a_score_that_falls_through_the_threshold_is_a_miss_and_one_that_rises_an_extra():
     high, low = edited(0, score=0.95), edited(0, score=0.46)
     assert match(high, low).absent == [0]
@@ -120,11 +80,6 @@ def test_a_score_that_falls_through_the_threshold_is_a_miss_and_one_that_rises_a
 def test_candidate_in_an_empty_picture_is_extra():
     found = match(detections(), detections((10, 10, 50, 60, 3, 0.9)))
     assert found.extra == [0] and found.reference == 0 and found.missed == 0
-
-
-def test_empty_picture_among_others_changes_no_fraction():
-    result = summarize([match(REFERENCE, REFERENCE), match(detections(), detections())])
-    assert result["matched_fraction"] == 1.0
 
 
 def test_nothing_in_the_reference_means_nothing_was_compared():
@@ -162,32 +117,6 @@ def test_as_many_pairs_as_possible():
     a = detections((0, 0, 100, 100, 3, 0.9), (0, 0, 100, 92, 3, 0.9))
     b = detections((0, 0, 100, 100, 3, 0.9), (0, 0, 100, 108, 3, 0.9))
     assert match(a, b).missed == 0
-
-
-def test_permuted_queries_pass():
-    logits, boxes = raw_outputs()
-    order = np.random.default_rng(1).permutation(logits.shape[1])
-    result = compared((logits, boxes), (logits[:, order], boxes[:, order]))
-    assert result["matched_fraction"] == 1.0 and result["extra"] == 0 and result["score_error"]["max"] == 0.0
-
-
-def test_outputs_of_equal_sums_fail():
-    logits, boxes = raw_outputs()
-    swapped = logits[:, :, ::-1]  # [0, 2] against [2, 0]: every sum over classes or queries is the same
-    assert np.allclose(swapped.sum((1, 2)), logits.sum((1, 2)), rtol=1e-5)
-    result = compared((logits, boxes), (swapped, boxes))
-    assert result["matched_fraction"] == 0.0 and result["label_flips"] == result["reference"] > 0
-
-
-def test_all_nan_outputs_find_nothing():
-    logits, boxes = raw_outputs()
-    result = compared((logits, boxes), (np.full_like(logits, np.nan), np.full_like(boxes, np.nan)))
-    assert result["matched_fraction"] == 0.0 and result["missed"] == result["reference"] > 0
-
-
-def test_nan_boxes_alone_find_nothing():
-    logits, boxes = raw_outputs()
-    assert compared((logits, boxes), (logits, np.full_like(boxes, np.nan)))["matched_fraction"] == 0.0
 
 
 def test_scores_below_the_threshold_are_held_against_the_nearest_of_their_kind():
