@@ -132,7 +132,7 @@ def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: 
         {"absmax": float("nan")},
         {"absmax": 1.0, "min": []},
         {"absmax": 1.0, "elements": "x"},
-        {"absmax": 1.0, "nan": -3},
+        {"absmax": 1.0, "nonfinite": -3},
     ],
 )
 def test_malformed_ranges_are_named(tmp_path: Path, entry: Any) -> None:

@@ -172,23 +172,21 @@ def nonzeros(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "As many rows as pass a threshold: a size that only a run knows. TensorRT waits for the device there, "
                 "and everything after it runs with sizes that vary from image to image.",
-                "Take a fixed number with torch.topk, and threshold outside the engine (docs/how-to/trt-friendly.md).",
+                "Take a fixed number with torch.topk, and threshold outside the engine.",
             )
         elif (mask is not None and mask.dtype == ir.DataType.BOOL) or _is_boolean(source):
             yield BoolIndex.at(
                 node,
                 "A boolean index becomes positions whose number only a run knows. TensorRT waits for the device there, "
                 "and refuses some uses of such a size.",
-                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask (docs/how-to/trt-friendly.md); repair "
-                "pass bool_index.",
+                "Mix by arithmetic (x * (1 - m) + v * m), or weigh by the mask; repair pass bool_index.",
             )
         else:
             yield DataDependentSize.at(
                 node,
                 "As many positions as there are numbers that are not 0, which only a run knows. TensorRT waits for the "
                 "device there, and sizes all that follows for the worst case.",
-                "Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk "
-                "(docs/how-to/trt-friendly.md).",
+                "Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk.",
             )
 
 
@@ -248,7 +246,7 @@ _SLICES = {  # by who knows where a slice starts or ends: severity, what is wron
     Origin.DATA: (
         "warning",
         "Where it starts or ends is computed on the device, so that only a run knows its size.",
-        "Keep all rows, and mask those beyond the end (docs/how-to/trt-friendly.md).",
+        "Keep all rows, and mask those beyond the end.",
     ),
     Origin.ROUND: (
         "warning",

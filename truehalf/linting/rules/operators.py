@@ -103,7 +103,7 @@ def uniques(subject: Subject) -> Iterator[LocatedFinding]:
             yield Unique.at(
                 node,
                 "TensorRT has no Unique.",
-                "Sort, and keep what differs from its neighbour (docs/how-to/trt-friendly.md).",
+                "Sort, and keep what differs from its neighbour.",
             )
 
 

@@ -76,8 +76,7 @@ def grid_samples(subject: Subject) -> Iterator[LocatedFinding]:
             node,
             "TensorRT, FP32 too, has given wrong boxes without a word where deformable attention samples with "
             "GridSample: parity of the ONNX file proves nothing about the engine.",
-            "Repair pass grid_sample_gather (in the default list), or gathers in torch (docs/how-to/trt-friendly.md); "
-            "verify the engine itself.",
+            "Repair pass grid_sample_gather (in the default list), or gathers in torch; verify the engine itself.",
         )
 
 

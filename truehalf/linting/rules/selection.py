@@ -75,7 +75,7 @@ def wheres(subject: Subject) -> Iterator[LocatedFinding]:
                 "TensorRT may build a where on a computed condition as an IffCondition, and has failed to build such "
                 "engines. Most are built well.",
                 "Only where a build fails: c * x + (1 - c) * y, provided that neither branch is Inf or NaN (0 * inf is "
-                "NaN); docs/how-to/trt-friendly.md.",
+                "NaN).",
             )
 
 
@@ -84,7 +84,7 @@ def booleans(subject: Subject) -> Iterator[LocatedFinding]:
         yield BoolArithmetic.at(
             node,
             f"TensorRT has no {node.op_type}.",
-            "Compute with booleans (&, |, ~ of bool tensors) or with * and + (docs/how-to/trt-friendly.md).",
+            "Compute with booleans (&, |, ~ of bool tensors) or with * and +.",
             "error",
         )
     for node in subject.of_type("Mod"):
@@ -95,8 +95,7 @@ def booleans(subject: Subject) -> Iterator[LocatedFinding]:
             yield BoolArithmetic.at(
                 node,
                 f"TensorRT builds {node.op_type} of booleans in most places, and refuses it in some.",
-                "Only where a build fails: a * b for a & b, min(a + b, 1) for a | b, 1 - a for ~a, over integers; "
-                "docs/how-to/trt-friendly.md.",
+                "Only where a build fails: a * b for a & b, min(a + b, 1) for a | b, 1 - a for ~a, over integers.",
             )
 
 
@@ -114,7 +113,7 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign, and 0 wherever that is NaN: "
                 "right at x = y = 0, but 0 where an input is NaN, too.",
-                "atan2 as docs/how-to/trt-friendly.md writes it, which divides by nothing that is 0.",
+                "atan of the smaller of |y| and |x| over the larger, the quadrant chosen by signs: no division by 0.",
                 "info",
             )
         elif quadrants:
@@ -122,11 +121,11 @@ def atan2s(subject: Subject) -> Iterator[LocatedFinding]:
                 node,
                 "atan2(y, x) was exported as atan(y / x) with quadrants chosen by sign: at x = y = 0 it is 0 / 0, so "
                 "NaN, where torch gives 0.",
-                "atan2 as docs/how-to/trt-friendly.md writes it, which is 0 there.",
+                "atan of the smaller of |y| and |x| over the larger, the quadrant chosen by signs: it is 0 there.",
             )
     for node in subject.nodes:
         if node.op_type.lower() in ("atan2", "aten_atan2") and node.op_type not in subject.plugin_ops:
-            remedy = "atan2 as docs/how-to/trt-friendly.md writes it."
+            remedy = "atan of the smaller of |y| and |x| over the larger, the quadrant chosen by signs."
             yield Atan2.at(node, "TensorRT has no atan2.", remedy, "error")
 
 

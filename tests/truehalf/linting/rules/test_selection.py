@@ -91,4 +91,4 @@ def test_an_operator_called_atan2() -> None:
 
 def test_where_says_what_to_write_where_a_build_fails() -> None:
     finding = only("(bool[N] b, float[N] x) => (float[N] y) { y = Where(b, x, x) }")
-    expect(finding.remedy, None, "c * x + (1 - c) * y", "docs/how-to/trt-friendly.md")
+    expect(finding.remedy, None, "c * x + (1 - c) * y")
