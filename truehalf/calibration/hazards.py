@@ -108,6 +108,6 @@ def _reductions(node: ir.Node) -> Iterator[Reduction]:
 
 
 def _terms(dims: Sequence[int | None], axes: Sequence[int]) -> int | None:
-    """How many elements some axes hold; None where a length is not known."""
+    """Count the elements along some axes; None if a length is not known."""
     lengths = [dims[axis] for axis in axes if -len(dims) <= axis < len(dims)]
     return math.prod(length for length in lengths if length is not None) if None not in lengths else None

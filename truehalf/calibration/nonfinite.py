@@ -1,4 +1,4 @@
-"""Where NaN and Inf in inner tensors come from."""
+"""Origins of NaN and Inf in inner tensors."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Mask:
     is_clamped: bool
 
     def line(self, *, in_fp16: bool) -> str:
-        """What became of it, where some of its nodes run in FP16, or none."""
+        """Say in one line that the constant was clamped, or that its nodes stay FP32."""
         done = f": clamped to {LEVEL:g}" if in_fp16 else ", in FP32 nodes only"
         return f"{self.constant.name!r} ({self.lowest}) only masks{done if self.is_clamped else ''}"
 
@@ -149,7 +149,7 @@ class _Way:
                     waiting += node.outputs
 
     def _refusal(self, node: ir.Node, position: int) -> str | None:
-        """Why a mask does not pass a node; None where it does."""
+        """Give the reason why a mask does not pass a node; None if it does."""
         passes = node.op_type in _JOINS or (node.op_type in _MOVES and position in ops.moved_inputs(node))
         if node.domain != "" or not passes:
             return f"{node.op_type} {node.name!r} reads it, too"

@@ -93,7 +93,7 @@ Pairs = list[tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a reference beside its outputs.
+    """Facts of a reference beside its outputs.
 
     Attributes:
         found: its detections by sample; None: to be read from its outputs.
@@ -132,7 +132,7 @@ class Agreement(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared.
+    """Result of a comparison.
 
     Attributes:
         task: "detections", "classification" or "tensors".
@@ -322,7 +322,7 @@ class _Both:
 
     @cached_property
     def meaningless(self) -> str | None:
-        """Why detections are not judged; None where they are."""
+        """Reason why detections are not judged; None if they are."""
         return self.untrained or (None if self.decodable else UNLIKE) or self.misread
 
     @cached_property
@@ -560,7 +560,7 @@ class _Both:
         return errors.nonfinite_new > self.gates.nonfinite_max or (errors.passed is False and not counted)
 
     def _count(self) -> Iterator[Finding]:
-        """As many detections as the reference's file fixes. Where the number varies from run to run, rounding may move
+        """Compare numbers of detections that a file fixes. If the number varies from run to run, rounding may move
         one across a limit inside the model, and the gates judge it.
         """
         counts = [(len(expected.scores), len(found.scores)) for expected, found in self.found]
@@ -632,7 +632,7 @@ class _Both:
             yield Finding("tensors", NOT_VERIFIED, coded("nothing-compared", reason), decides=decides)
 
     def _reactions(self) -> list[Finding]:
-        """Whether outputs that can be compared react to the input."""
+        """Judge whether outputs that can be compared react to the input."""
         alike = set.intersection(*({*_alike(run)} for run in self.runs))
         names = [name for name in self.errors if name in alike or (self.decodable and name in self.taking)]
         found = reactions(observed(self.runs, names, self.taking, self.untrained is not None))

@@ -349,7 +349,7 @@ def judge_file(file: ModelFile, reference: ModelFile) -> list[Finding]:
 
 
 def _refusal(path: Path) -> StageError | None:
-    """What ONNX Runtime says of a file that it does not load."""
+    """Return ONNX Runtime's error for a file that it does not load."""
     try:
         Session(path, optimize=False).close()
     except StageError as error:

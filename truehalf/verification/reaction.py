@@ -82,8 +82,8 @@ def reactions(outputs: Sequence[Observed]) -> list[Finding]:
 
 
 def _share(output: Observed) -> float | None:
-    """How far an output moves from sample to sample, as a share of how far the reference's does; None where it does
-    not, and FP16 need not show that it should.
+    """Measure how far an output moves from sample to sample, as a share of how far the reference's does; None if it
+    does not move, and FP16 need not show that it should.
     """
     reference, candidate = output.reference, output.candidate
     if _is_constant(reference):

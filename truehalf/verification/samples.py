@@ -15,7 +15,7 @@ from truehalf.verification.runs import Run
 
 @dataclass(frozen=True)
 class SampleFacts:
-    """What differs on a sample; counts of detections, and the largest of each error; 0 where none were compared.
+    """Differences on a sample: counts of detections, and the largest of each error; 0 where none were compared.
 
     Attributes:
         label_flips: detections of another class; of a classifier 1 if the best class is another.
@@ -37,7 +37,7 @@ class SampleFacts:
 
     @property
     def badness(self) -> tuple[float, ...]:
-        """What makes a sample worse than another, the heaviest first; nothing but 0 where nothing differs."""
+        """Sort key of a sample, the heaviest difference first; zeros if nothing differs."""
         spreads = (self.box_error_px_max, self.score_error_max, self.low_score_error_max, self.rank_error_max)
         return (self.nonfinite, self.missed + self.extra, max(spreads), self.tensor_rms)
 

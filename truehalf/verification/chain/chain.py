@@ -58,7 +58,7 @@ ENGINE = {"state": NOT_VERIFIED, "reason": NO_ENGINE}
 
 @dataclass(frozen=True)
 class Making:
-    """How the files of a chain were made.
+    """Record of how the files of a chain were made.
 
     Attributes:
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.

@@ -446,7 +446,7 @@ class ModelPair:
         return Rerun(spec, lambda: self.reference, self.candidate, parts)
 
     def _note(self, part: Part) -> None:
-        """What the candidate ran with: a file with a fixed batch is fed just that many samples."""
+        """Caveats of the candidate's run: a file with a fixed batch is fed just that many samples."""
         feed = part.feed
         if part.rows:
             self.batch_sizes.add(self.candidate.file.fixed_batch or part.rows)

@@ -67,7 +67,7 @@ class Failing:
         return worst_samples(self.final.samples, _SAMPLES)
 
     def judge(self, comparison: Comparison) -> list[Finding]:
-        """What is found in a comparison on these samples."""
+        """List the findings of a comparison on these samples."""
         if not self.of_images:
             return comparison.findings
         found = on_images(comparison)
@@ -84,8 +84,8 @@ class Failing:
         decisions: Iterable[Decision] | None = None,
         pinned: Sequence[str] = (),
     ) -> Place | None:
-        """Where the file goes wrong, by the emulation that failed, and by the plain one where another machine ran it;
-        None for a file without FP16.
+        """Locate the node at fault by the emulation that failed, by the plain one where another machine ran it; None
+        for a file without FP16.
 
         Args:
             decisions: rows of decisions.json.
@@ -109,12 +109,12 @@ class Failing:
 
 
 def _copies(file: ModelFile, fp32: ModelFile) -> int:
-    """How often a sample goes into a run."""
+    """Count the copies of a sample that one run takes: the fixed batch, else 1."""
     return file.fixed_batch or fp32.fixed_batch or 1
 
 
 def failing_of(file: ModelFile, judge: Judge, final: FileResult, findings: Sequence[Finding]) -> Failing | None:
-    """What the final file fails on; None where nothing that was measured fails.
+    """Find the samples that the final file fails on; None if nothing that was measured fails.
 
     Args:
         findings: on the file.
@@ -214,7 +214,7 @@ def _none(sentence: str) -> SuggestedPins:
 
 
 def confirmation(again: Sequence[Finding]) -> str:
-    """What a file converted with the pins does on all samples, by what is found of it."""
+    """Say in one sentence whether a file converted with the pins holds the gates on all samples."""
     if verdict_of(again) == FAILED:
         return f"A file converted with them fails on all samples: {reasons_of(again)[0]}."
     unknown = [each.facts["gate"] for each in again if "gate" in each.facts and each.state == NOT_VERIFIED]

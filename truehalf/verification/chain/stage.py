@@ -73,7 +73,7 @@ class FileResult:
 
     @property
     def facts(self) -> StageFacts:
-        """What was measured, for JSON."""
+        """Return the measures as JSON."""
         how = {"evaluation": self.ran.evaluation, "provider": self.ran.provider, "batch": self.batch}
         broken = [each.reason for each in (*self.shapes, *self.comparison.findings) if "wrong-shape" in each.reason]
         said = {"reason": "; ".join(broken)} if broken else {}

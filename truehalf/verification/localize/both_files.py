@@ -99,11 +99,11 @@ class BothFiles:
         return held.astype(np.float32) if held.dtype == np.float16 else held
 
     def narrow(self, pair: Pair, computed: np.ndarray) -> np.ndarray:
-        """What the emulated candidate computes of a tensor, float16 where that is its type."""
+        """Return a tensor of the emulated candidate as float16 if that is its type."""
         return computed.astype(np.float16) if self.values[pair.candidate].dtype == ir.DataType.FLOAT16 else computed
 
     def is_discrete(self, pair: Pair) -> bool:
-        """Whether a tensor holds integers or booleans."""
+        """True if a tensor holds integers or booleans."""
         return self.values[pair.candidate].dtype in _COUNTS
 
     def operands(self, pair: Pair) -> list[Pair]:

@@ -218,7 +218,7 @@ def suspect_of(
 
 
 def only_moves(node: ir.Node) -> bool:
-    """Whether a node only moves values (Pad, Reshape, Slice, Concat): no precision is at fault there."""
+    """True if a node only moves values (Pad, Reshape, Slice, Concat): no precision is at fault there."""
     return is_op(node, *MOVES) and "reduction" not in node.attributes
 
 

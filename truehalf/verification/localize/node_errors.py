@@ -299,7 +299,7 @@ class _Outputs:
         self._exact: dict[int, dict[str, np.ndarray]] = {}
 
     def moved(self, errors: Sequence[LocalError]) -> float:
-        """How far the outputs of the worst batch move with these tensors as the candidate computes them."""
+        """Measure how far the outputs of the worst batch move with these tensors as the candidate computes them."""
         worst = 0.0
         for batch in dict.fromkeys(error.batch for error in errors):
             given = {e.pair.reference: e.computed for e in errors if e.batch == batch and e.computed is not None}
