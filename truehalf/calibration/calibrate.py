@@ -166,9 +166,9 @@ class _Run:
             self.warnings.append(text)
 
     def _origin(self, output: str, scan: Scan) -> str:
-        found = {name for name, nonfinite in zip(self.ranges, scan.nonfinite, strict=True) if nonfinite}
-        found = {name for name, root in self.roots.items() if root in found} | nonfinite_constants(self._model)
-        first = origins(self._model, found, [output])
+        spoiled = {name for name, nonfinite in zip(self.ranges, scan.nonfinite, strict=True) if nonfinite}
+        spoiled = {name for name, root in self.roots.items() if root in spoiled} | nonfinite_constants(self._model)
+        first = origins(self._model, spoiled, [output])
         if not first:
             return "the first node is inside a subgraph, or its tensor is no FLOAT"
         value, node = first[0], first[0].producer()

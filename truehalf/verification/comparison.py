@@ -301,11 +301,11 @@ class _Both:
         may rightly replace by others are the reference's.
         """
         moved = dict(run.candidate)
-        beside = [name for name in self._beside_queries(run) if name in _alike(run)]
-        if not beside:
+        of_queries = [name for name in self._beside_queries(run) if name in _alike(run)]
+        if not of_queries:
             return run
         free = ~self._confident(run.reference) & ~self._confident(self._paired(run, rows))
-        for name in beside:
+        for name in of_queries:
             values = run.reference[name]
             if values.dtype.kind not in "SUO":
                 axes = (1,) * (values.ndim - 2)

@@ -265,8 +265,8 @@ def _not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | 
         unclear = f" (they may be detections, but {why_not})" if why_not else ""
         yield f"{compared}{unclear}; the queries of a detector may rightly change places: {DECLARE}"
     if proposed is not None:
-        taken = f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}"
-        yield coded("spec-proposed", f"{taken}; if that is wrong, {DECLARE}")
+        caveat = f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}"
+        yield coded("spec-proposed", f"{caveat}; if that is wrong, {DECLARE}")
     if files.candidate.evaluation == FP32_CPU:
         yield "FP16: the candidate holds none"
     if files.reference.evaluation != FP32_CPU:
@@ -397,8 +397,8 @@ class ModelPair:
                 self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
                     fixed, candidate, methodcaller("run", part), part.names[0]
                 )
-            beside = _digests(part.feed), _size(part.feed, image), part.number, part.start
-            yield Run(part.names, part.rows, reference, candidate, *beside)
+            of_inputs = _digests(part.feed), _size(part.feed, image), part.number, part.start
+            yield Run(part.names, part.rows, reference, candidate, *of_inputs)
 
     def _parts(self, feeds: Feeds, batch: int, by_samples: bool) -> Iterator[Part]:
         """What goes into each run, checked; see `run`."""

@@ -70,8 +70,8 @@ class Failing:
         """List the findings of a comparison on these samples."""
         if not self.of_images:
             return comparison.findings
-        found = on_images(comparison)
-        return [Finding("adversarial", found["state"], found["reason"])]
+        verdict = on_images(comparison)
+        return [Finding("adversarial", verdict["state"], verdict["reason"])]
 
     def batches(self, file: ModelFile, fp32: ModelFile) -> list[dict[str, np.ndarray]]:
         """Feeds of those that are looked at, a run of each, as often as a fixed batch asks for it."""
@@ -198,11 +198,11 @@ def suggested_pins(
             verdict, confirmed = verdict_of(again), confirmation(again)
         except StageError as failure:
             verdict, confirmed = None, f"A file converted with them could not be verified: {failure}"
-    found = "1 more pin" if len(pins.nodes) == 1 else f"{len(pins.nodes)} more pins"
+    pin_count = "1 more pin" if len(pins.nodes) == 1 else f"{len(pins.nodes)} more pins"
     short = "none can be left out" if pins.is_shortest else "a shorter list may do"
     return {
         "status": "not confirmed" if verdict in (None, FAILED) else "found",
-        "sentence": f"{found}, found in {pins.conversions} conversions on {where}; {short}. {confirmed}",
+        "sentence": f"{pin_count}, found in {pins.conversions} conversions on {where}; {short}. {confirmed}",
         "selectors": pins_argument("node_block_list", pins.entries, conversion.precision.node_block_list),
         "node_block_list": [*pins.entries],
         "verdict": verdict,
