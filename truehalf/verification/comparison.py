@@ -72,7 +72,7 @@ from truehalf.verification.metrics.detections import (
 from truehalf.verification.metrics.half_steps import HalfSteps
 from truehalf.verification.metrics.kinds import ClassAgreement, classification_metrics, decided, kinds_of
 from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
-from truehalf.verification.metrics.tensors import in_rows, pair_queries, query_outputs
+from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
 from truehalf.verification.reaction import observed, reactions
 from truehalf.verification.runs import Run
 from truehalf.verification.samples import SampleFacts, facts_by_sample, worst_samples
@@ -233,6 +233,7 @@ class _Both:
             queries were paired.
         rows: by run int64 [images, queries], the candidate's row of each of the reference's; empty without queries, and
             where their shapes differ.
+        in_place: of `plain`, outputs beside queries whose rows kept their places where the queries changed theirs.
         found: by sample, what the reference finds, and the candidate.
         tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
             they are the reference's.
@@ -251,6 +252,7 @@ class _Both:
         self.plain = self._judged_alone()
         self.kinds = kinds_of(spec, None) if known.kinds is None else known.kinds
         self.rows: list[np.ndarray] = []
+        self.in_place: set[str] = set()
         names = query_outputs(spec)
         if names and all({*names} <= {*_alike(run)} for run in self.runs):
             self.rows = [pair_queries(run.reference, run.candidate, names) for run in self.runs]
@@ -298,18 +300,25 @@ class _Both:
 
     def _with_rows(self, run: Run, rows: np.ndarray) -> Run:
         """The run with outputs beside queries in the rows in which these were paired; those of queries that rounding
-        may rightly replace by others are the reference's.
+        may rightly replace by others are the reference's. An output stays as it is where its rows kept their places.
         """
         moved = dict(run.candidate)
         of_queries = [name for name in self._beside_queries(run) if name in _alike(run)]
         if not of_queries:
             return run
         free = ~self._confident(run.reference) & ~self._confident(self._paired(run, rows))
+        other_place = (rows != np.arange(rows.shape[1])) & ~free
         for name in of_queries:
             values = run.reference[name]
-            if values.dtype.kind not in "SUO":
+            if values.dtype.kind in "SUO":
+                continue
+            paired = in_rows(moved[name], rows)
+            far, as_it_stands = (absolute_error(values, each)[other_place].sum() for each in (paired, moved[name]))
+            if far > as_it_stands:
+                self.in_place.add(name)
+            else:
                 axes = (1,) * (values.ndim - 2)
-                moved[name] = np.where(free.reshape(free.shape + axes), values, in_rows(moved[name], rows))
+                moved[name] = np.where(free.reshape(free.shape + axes), values, paired)
         return replace(run, candidate=moved)
 
     def _paired(self, run: Run, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -495,6 +504,9 @@ class _Both:
             flips = {} if self.untrained else {"label_flips": self.measures["label_flips"]}
             yield from evaluate(self._gates(CLASSIFICATION), self.gates, flips, reasons, self.samples)
         yield from (self._of_tensor(name) for name in self.plain)
+        for name in sorted(self.in_place):
+            reason = f"output {name!r} has as many rows as there are queries, which changed places; its rows did not"
+            yield Finding("tensors", NOT_VERIFIED, coded("other-order", reason), no_node=True, facts={"output": name})
         yield from evaluate(self._gates(""), self.gates, self.measures, {}, self.samples)
         yield from self._near_ties()
         yield from self._nothing_compared()
