@@ -94,6 +94,9 @@ class Precision(Options):
     reduction_depth_max: int | None = key(
         None, "a node that accumulates more terms than this stays FP32; null: no limit", least=1
     )
+    measured: bool = key(
+        True, "run the converted file on calibration samples, emulated, and keep FP32 what it needs to agree with FP32"
+    )
     custom_rule: str | None = key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
     strict_clean_up: bool = key(False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds")
 

@@ -70,6 +70,7 @@ def convert_to_fp16(
     ranges: Ranges | None,
     precision: Precision,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, base.Decision] | None = None,
 ) -> ConversionResult:
     """Convert a model in place.
 
@@ -79,13 +80,14 @@ def convert_to_fp16(
         precision: what decides, and how.
         input_shapes: by graph input, the shape at which costs are compared; what it leaves open is as calibration
             measured it, else 1.
+        pins: see truehalf.conversion.decide.decide.
 
     Raises:
         StageError: see truehalf.conversion.decide.decide.
     """
     sizes = {} if ranges is None else ranges.sizes()
     shapes, keep = concrete_shapes(model, input_shapes, sizes), precision.keep_io_types
-    decisions = decide(model, ranges, precision)
+    decisions = decide(model, ranges, precision, pins=pins)
     decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep, decisions.exact)))
     decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not base.Verdict.fp32]
@@ -161,6 +163,7 @@ def convert_model(
     *,
     calibration: Any = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, base.Decision] | None = None,
 ) -> Conversion:
     """Convert an FP32 model to FP16, in place, leaving FP32 what must stay so.
 
@@ -173,6 +176,7 @@ def convert_model(
             rules on ranges judge nothing (reported in not_done).
         input_shapes: by graph input, the shape at which costs of casts are compared; None: those of the first sample of
             `calibration`. Symbolic dimensions that neither binds count 1.
+        pins: see truehalf.conversion.decide.decide.
 
     Raises:
         StageError: options that do not fit the model (all of them listed), an opset that cannot be converted, a graph
@@ -212,7 +216,7 @@ def convert_model(
         infer_open_types(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
     with step("convert"):
-        result = convert_to_fp16(model, measured, precision, input_shapes)
+        result = convert_to_fp16(model, measured, precision, input_shapes, pins)
     RestateIo()(model)
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"

@@ -6,6 +6,7 @@
     overflow                          a measured |x| that float16 cannot hold
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
+    measured                          a check of an earlier conversion has found that it must stay FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
     inner, integers, epsilon, variance,
     reduction_depth, custom_rule, nonfinite, unmeasured
@@ -70,7 +71,11 @@ class Decisions:
 
 
 def decide(
-    model: ir.Model, ranges: Ranges | None, precision: Precision, custom_rule: CustomRule | None = None
+    model: ir.Model,
+    ranges: Ranges | None,
+    precision: Precision,
+    custom_rule: CustomRule | None = None,
+    pins: Mapping[str, Decision] | None = None,
 ) -> Decisions:
     """Judge every node that has a float32 input or output.
 
@@ -79,6 +84,7 @@ def decide(
         ranges: what was measured; None: no range rule speaks.
         precision: thresholds and lists.
         custom_rule: in place of the one that `precision` names.
+        pins: by node name, the decision that a check of an earlier conversion came to.
 
     Raises:
         StageError: a custom rule that cannot be imported.
@@ -94,7 +100,7 @@ def decide(
     masks = find_masks(model, ranges, context.constant) if finds_masks else Masks()
     context.masking = masks.tensors
     region = shape_arithmetic(model)
-    judge = _Judge(context, blocked, included, region)
+    judge = _Judge(context, blocked, included, region, pins or {})
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
     unfused = keep_fused(model, nodes, decides=precision.rules is RuleSet.default)
     warnings += _clamped(nodes, context)
@@ -122,8 +128,16 @@ def _clamped(nodes: Mapping[ir.Node, Decision], context: RuleContext) -> list[st
 
 
 class _Judge:
-    def __init__(self, context: RuleContext, blocked: Selection, included: Selection, region: ShapeArithmetic) -> None:
+    def __init__(
+        self,
+        context: RuleContext,
+        blocked: Selection,
+        included: Selection,
+        region: ShapeArithmetic,
+        pins: Mapping[str, Decision],
+    ) -> None:
         self._context, self._blocked, self._included, self._region = context, blocked, included, region
+        self._pins = pins
         self._sealed = sealed_nodes(context.model)
         self._candidate_rules = _candidate_rules(context)
 
@@ -139,7 +153,7 @@ class _Judge:
             return settled
         if include is not None:
             return self._include(node, include)
-        return self._blocked_by(node) or self._candidate(node) or self._rest(node)
+        return self._blocked_by(node) or self._pins.get(node.name or "") or self._candidate(node) or self._rest(node)
 
     def _include(self, node: ir.Node, include: Selector) -> Decision:
         beaten = [found for found in (self._blocked_by(node), self._candidate(node)) if found is not None]
