@@ -35,6 +35,7 @@ from truehalf.ir.facts import all_nodes, fixed_batch
 from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.normalize import concrete_shapes
+from truehalf.ir.proto.plugins import name_alike
 from truehalf.progress import step
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding
@@ -42,10 +43,11 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate
 from truehalf.verification.localize.node_errors import local_errors
 from truehalf.verification.metrics.tensors import rows_in_any_order
-from truehalf.verification.open_file import FILE, OpenFile, Remembered, evaluation_of, open_runner
+from truehalf.verification.open_file import FILE, OpenFile, Remembered, evaluation_of, judge_file, open_runner
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
+from truehalf.verification.runs import Part
 
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
 _CONVERSIONS = 3  # the pins of the first check were tried on its samples, so a third one is rare
@@ -67,8 +69,8 @@ class _Samples:
 
     def compared(
         self,
-        reference: ModelFile | OpenFile,
-        candidate: Path,
+        reference: OpenFile,
+        candidate: Path | ModelFile | OpenFile,
         options: VerifyConfig = _AS_COMPARED,
         judged: Sequence[Finding] | None = (),
     ) -> tuple[Report, list[Finding]]:
@@ -90,7 +92,7 @@ class _Samples:
         unmoved = _unmoved(report)
         if failed or not unmoved:
             return not failed
-        return unmoved <= _unmoved(self.compared(reference, reference.file.path)[0])
+        return unmoved <= _unmoved(self.compared(reference, reference.file)[0])
 
 
 def _unmoved(report: Report) -> set[str]:
@@ -160,21 +162,27 @@ def _check(
         The result: where it failed, with pins, if any hold; "not verified", with the reason, of a model that does not
         run on the sample. And the decisions of the pins; the slimmed model then lies in the folder.
     """
-    sample, file = _Samples(_DRAWN, [], samples is None), ModelFile(source)
+    sample, file, candidate = _Samples(_DRAWN, [], samples is None), ModelFile(source), ModelFile(out)
     try:
         sample = _some_of(samples, file.model)
-        report, failed = sample.compared(file, out, judged=None)
+        judged = judge_file(candidate, file)
+        if refused := [each for each in judged if each.state == FAILED]:
+            node = refused[0].facts.get("node")
+            return QuickCheck(FAILED, sample.name, sample.is_drawn, refused[0].reason, first_bad_node=node), {}
+        name_alike(file.model, candidate.model)
+        pair = _opened(file), _opened(candidate)
+        report, failed = sample.compared(*pair, judged=judged)
         state = VERIFIED if report.passed else NOT_VERIFIED
         result = QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
-        if not failed:
-            sample, failed = _edge_at_fault(sample, file, out)
+        if not failed and not sample.is_drawn:
+            sample, failed = _edge_at_fault(sample, *pair)
+        for each in pair:
+            each.close()
         if not failed:
             return result, {}
         code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
-        reason = failed[0].reason if failed[0].check == FILE else coded(code, uncoded(failed[0].reason))
+        reason = coded(code, uncoded(failed[0].reason))
         result = QuickCheck(FAILED, sample.name, sample.is_drawn, reason)
-        if failed[0].check == FILE:
-            return replace(result, first_bad_node=report.first_bad_node), {}
         missing: list[str] = []
 
         def searched() -> tuple[QuickCheck, Mapping[str, Decision]]:
@@ -202,19 +210,25 @@ def _some_of(samples: Samples | None, source: ir.Model) -> _Samples:
     return _Samples(name, [first, *feeds[1:count]], False, is_large=arithmetic > ARITHMETIC / 2)
 
 
-def _edge_at_fault(sample: _Samples, reference: ModelFile, candidate: Path) -> tuple[_Samples, list[Finding]]:
+def _edge_at_fault(sample: _Samples, reference: OpenFile, candidate: OpenFile) -> tuple[_Samples, list[Finding]]:
     """The first edge input of which the file makes NaN or Inf, and the FP32 model does not; no finding: none."""
-    if sample.is_drawn:
-        return sample, []
     for name, feed in edge_inputs(sample.feeds).items():
-        edge = _Samples(name, [feed], True, sample.is_large)
+        edge, part = _Samples(name, [feed], True, sample.is_large), Part(feed, 0, [name])
         try:
-            _, failed = edge.compared(reference, candidate)
+            expected, outputs = reference.run(part), candidate.run(part)
         except StageError:  # a model may take no such input: an index, a length
             continue
-        if failed:
+        if any(_is_spoiled(expected[output], outputs[output]) for output in expected):
+            _, failed = edge.compared(reference, candidate)
             return edge, failed
     return sample, []
+
+
+def _is_spoiled(expected: np.ndarray, values: np.ndarray) -> bool:
+    """True if there is NaN or Inf where the reference is finite."""
+    if expected.dtype.kind != "f" or expected.shape != values.shape:
+        return False
+    return bool((np.isfinite(expected) & ~np.isfinite(values)).any())
 
 
 def _with_pins(
@@ -261,6 +275,10 @@ def _remembered(file: ModelFile) -> OpenFile:
     """The reference, opened: it runs once on each sample, however many files are compared with it."""
     evaluation = evaluation_of(file, _AS_COMPARED.evaluation.value)
     return OpenFile(file, evaluation, Remembered(open_runner(file, evaluation)))
+
+
+def _opened(file: ModelFile) -> OpenFile:
+    return OpenFile(file, evaluation_of(file, _AS_COMPARED.evaluation.value))
 
 
 def _arithmetic(made: tuple[Conversion, CastsReport]) -> float:
