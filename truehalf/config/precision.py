@@ -76,7 +76,10 @@ class Precision(Options):
         2.0, "a tensor whose |x| times this exceeds 65504 keeps its nodes FP32, include lists or not", least=1, most=MAX
     )
     data_max: float | None = key(
-        512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=MAX
+        None,
+        "a node that reads or writes |x| above this on calibration samples stays FP32; NVIDIA's AutoCast has 512",
+        above=0,
+        most=MAX,
     )
     init_max: float | None = key(MAX, "a node with a weight |w| above this stays FP32", above=0, most=MAX)
     init_overflow: InitOverflow = key(

@@ -77,7 +77,7 @@ from truehalf.verification.metrics.kinds import (
     classification_metrics,
     decided,
     kinds_of,
-    without_near_ties,
+    without_turned,
 )
 from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
@@ -409,9 +409,9 @@ class _Both:
             else:
                 response = self._response(name)
                 kind = self.kinds.get(name)
-                settled = without_near_ties(kind, pairs, response.draws)
+                kept = without_turned(kind, pairs)
                 of_classes = kind in (CLASSES, SEQUENCE)
-                errors = output_errors(name, settled, places, self.gates.tensor_rms_max, response, of_classes)
+                errors = output_errors(name, kept, places, self.gates.tensor_rms_max, response, of_classes)
                 found[name] = self._with_decisions(name, pairs, errors, response)
         return found
 

@@ -48,10 +48,12 @@ from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
 from truehalf.verification.runs import Part
+from truehalf.verification.samples import worst_samples
 
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
 _CONVERSIONS = 3  # the pins of the first check were tried on its samples, so a third one is rare
 _SECONDS, _SECONDS_LARGE = 90.0, 300.0  # of processor time for a search; the latter where one sample is enough
+_WORST = 2  # samples that pins are searched on; the check of the next conversion runs all again
 _DRAWN = "a drawn input"
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _AS_COMPARED = VerifyConfig()
@@ -83,6 +85,14 @@ class _Samples:
         failed = [each for each in report.findings if each.state == FAILED]
         spoiled = [each for each in failed if each.check in ("nonfinite", FILE)]
         return report, spoiled or ([] if self.is_drawn else failed)
+
+    def worst_of(self, report: Report) -> _Samples:
+        """The feeds of the _WORST samples that differ most."""
+        if report.comparison is None or len(self.feeds) == 1:
+            return self
+        feeds = [run.feed for run in report.comparison.runs for _ in run.places]
+        worst = sorted({feeds[place] for place in worst_samples(report.comparison.samples, _WORST)})
+        return replace(self, feeds=[self.feeds[number] for number in worst])
 
     def held(self, reference: OpenFile, candidate: Path) -> bool:
         """Whether a file with pins is within half the tolerance, and its outputs react to the input as the
@@ -174,7 +184,9 @@ def _check(
         report, failed = sample.compared(*pair, judged=judged)
         state = VERIFIED if report.passed else NOT_VERIFIED
         result = QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
-        if not failed and not sample.is_drawn:
+        if failed:
+            sample = sample.worst_of(report)
+        elif not sample.is_drawn:
             sample, failed = _edge_at_fault(sample, *pair)
         for each in pair:
             each.close()
@@ -182,7 +194,7 @@ def _check(
             return result, {}
         code = "not-finite" if failed[0].check == "nonfinite" else "outputs-differ"
         reason = coded(code, uncoded(failed[0].reason))
-        result = QuickCheck(FAILED, sample.name, sample.is_drawn, reason)
+        result = replace(result, state=FAILED, sample=sample.name, is_drawn=sample.is_drawn, reason=reason)
         missing: list[str] = []
 
         def searched() -> tuple[QuickCheck, Mapping[str, Decision]]:
