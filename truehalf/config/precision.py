@@ -56,8 +56,8 @@ class Precision(Options):
     )
     fp16_ops: tuple[str, ...] | None = key(
         None,
-        "op types that run in FP16 whatever their casts cost, unless a rule objects. null: none, but "
-        f"{', '.join(PRODUCTS)} where else none of them would; []: none",
+        "op types that run in FP16 whatever their casts cost, unless a rule objects. "
+        f"null: {', '.join(PRODUCTS)}; []: none",
     )
     op_block_list: tuple[str, ...] = key((), "op types that stay FP32, e.g. Softmax")
     node_block_list: tuple[str, ...] = key((), "regular expressions of node names that stay FP32: '/decoder/.*MatMul'")
@@ -102,6 +102,11 @@ class Precision(Options):
     )
     custom_rule: str | None = key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
     strict_clean_up: bool = key(False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds")
+
+    @property
+    def wanted_in_fp16(self) -> tuple[str, ...]:
+        """Operator types of `fp16_ops`, or the default ones."""
+        return PRODUCTS if self.fp16_ops is None else self.fp16_ops
 
     def problems(self) -> Iterator[str]:
         yield from problem_of_function("custom_rule", self.custom_rule)

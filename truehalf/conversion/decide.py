@@ -10,8 +10,8 @@
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
     inner, integers, epsilon, variance,
     reduction_depth, custom_rule, nonfinite, unmeasured
-    fp16_ops                          operator types that the user wants in FP16; by default matrix products and
-                                      convolutions where cost alone would leave all of them FP32
+    fp16_ops                          operator types that run in FP16 whatever their casts cost; by default matrix
+                                      products and convolutions
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
     none                              free: whatever is cheaper
 
@@ -42,7 +42,7 @@ from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structu
 from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.variance import variance
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, is_op
 from truehalf.ir.patterns import is_named
 from truehalf.ir.selectors import Lists, Selection, Selector, select, selectors, unmatched_message
 
@@ -169,10 +169,16 @@ class _Judge:
         return next((found for found in findings if found is not None), None)
 
     def _rest(self, node: ir.Node) -> Decision:
-        wanted = next((text for text in self._context.precision.fp16_ops or () if is_named(node, text)), None)
-        if wanted is not None:
+        precision = self._context.precision
+        wanted = next((text for text in precision.wanted_in_fp16 if is_named(node, text)), None)
+        if wanted is not None and (precision.fp16_ops is not None or not _is_quantized(node)):
             return Decision(Verdict.fp16, "fp16_ops", f"{wanted} is wanted in FP16")
         return Decision(Verdict.free, "none", "no rule keeps it FP32")
+
+
+def _is_quantized(node: ir.Node) -> bool:
+    """True if a node reads dequantized integers: it runs in INT8, unless a cast comes between."""
+    return any(value is not None and is_op(value.producer(), "DequantizeLinear") for value in node.inputs)
 
 
 def _candidate_rules(context: RuleContext) -> list[Rule]:
