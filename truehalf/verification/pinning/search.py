@@ -141,7 +141,17 @@ def ranked(
     # What rounding explains moves the outputs of a network of near ties, too.
     order.sort(key=lambda node: all(error.relative < WRONG for error in by_node[node]))
     order += [node for node in files.reference.graph if len(with_makers(node)) > 1 and node not in by_node]
-    return {tuple(map(name_of, with_makers(node))): error_of.get(node, 0.0) for node in order}
+
+    units: dict[tuple[str, ...], float] = {}
+    for node in order:
+        parts = [with_makers(node)]
+        if any(error.relative >= WRONG for error in by_node.get(node, ())):
+            # A rounded operand spoils it, as Sub of two large ones: next come the nodes that make its operands.
+            makers = [source_node(value) for value in node.inputs if value is not None]
+            parts.append([maker for maker in makers if maker is not None and not is_op(maker, *_NEVER)])
+        for part in parts:
+            units.setdefault(tuple(map(name_of, part)), error_of.get(node, 0.0))
+    return units
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:
