@@ -1,0 +1,163 @@
+"""Inputs, outputs and names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from truehalf.ir.facts import fed_inputs, name_of
+from truehalf.ir.normalize import NameNodes, apart, rename
+from truehalf.patterns.frame import Match, Pattern, Subject
+from truehalf.patterns.rewrite import Writer
+
+_BINDINGS = {
+    ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.INT32, ir.DataType.INT64,
+    ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.FLOAT8E4M3FN,
+}  # fmt: skip
+_TO_NUMBERS, _TO_FLOATS = "Use int32 or float32 where it is to run there.", "Use float32 or float16."
+_NO_NVINFER = "DeepStream's nvinfer has no such type"
+# What TensorRT binds and servers do not: DeepStream's nvinfer has FLOAT, HALF, INT8 and INT32, and INT64 in newer ones;
+# Triton's configuration has no float8.
+_SERVERS = {
+    ir.DataType.BOOL: (_NO_NVINFER, _TO_NUMBERS, "warning"),
+    ir.DataType.UINT8: (_NO_NVINFER, _TO_NUMBERS, "warning"),
+    ir.DataType.BFLOAT16: (_NO_NVINFER, _TO_FLOATS, "warning"),
+    ir.DataType.FLOAT8E4M3FN: (
+        "neither Triton's configuration nor DeepStream's nvinfer has such a type",
+        _TO_FLOATS,
+        "warning",
+    ),
+    ir.DataType.INT64: (
+        "older versions of DeepStream's nvinfer have no such type, and read it as another",
+        _TO_NUMBERS,
+        "info",
+    ),
+}
+_SEPARATORS = re.compile(r"[,:;\s'\"*]")
+
+
+class DeploymentIo(Pattern):
+    """an input or output that TensorRT, Triton or DeepStream cannot take
+
+    What TensorRT, Triton or DeepStream cannot take as input or output.
+
+    - Error: types without a binding (string, uint16, sequences).
+    - Warning: float64 (bound as float32); bool, uint8 and bfloat16 (DeepStream's nvinfer has none); float8 (nor has
+      Triton's configuration); scalars (no batch axis); names with a comma, colon, semicolon, quote, star or space,
+      which trtexec and DeepStream separate by.
+    - Info: int64 (older nvinfer has none; RT-DETR's labels are).
+
+    Source: types of TensorRT's bindings, Triton's model configuration and DeepStream's nvinfer.
+    """
+
+    id = "deployment-io"
+
+    def find(self, subject: Subject) -> Iterator[Match]:
+        for kind, values in {"input": fed_inputs(subject.model), "output": subject.model.graph.outputs}.items():
+            for value in values:
+                yield from (Match(None, *problem, name=value.name or "") for problem in _problems(value, kind))
+
+
+def _problems(value: ir.Value, kind: str) -> Iterator[tuple[str, str, str]]:
+    """Yield message, remedy and severity of each problem of an input or output."""
+    dtype = value.dtype
+    if isinstance(value.type, (ir.SequenceType, ir.OptionalType)):
+        yield f"The {kind} is no tensor; TensorRT binds tensors only.", "Give tensors.", "error"
+        return
+    if dtype is not None and dtype not in _BINDINGS:
+        yield f"TensorRT has no {kind} of type {dtype.name}.", "Use float32 or int32.", "error"
+    elif dtype == ir.DataType.DOUBLE:
+        yield (
+            f"The {kind} is float64; the engine binds float32 in its place, and a client that sends or expects float64 "
+            "reads other numbers.",
+            "Convert to float32 before the engine, and after it.",
+            "warning",
+        )
+    elif dtype in _SERVERS:
+        lacking, remedy, severity = _SERVERS[dtype]
+        yield f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity
+    if value.shape is not None and len(value.shape) == 0:
+        message = f"The {kind} is a scalar; Triton and DeepStream expect a batch axis."
+        yield message, "Give it an axis: x[None].", "warning"
+    if _SEPARATORS.search(value.name or ""):
+        message = "Its name holds a character that trtexec's shapes or DeepStream's lists of names separate by."
+        yield message, "Use letters, digits, dots, slashes and underscores.", "warning"
+
+
+class BakedItem(Pattern):
+    """an input that nothing reads: its traced value is a constant now
+
+    An input that nothing reads, or that the file lost though its I/O spec names it. What Python computed from it
+    (`.item()`, `int(...)`, `if`) is a constant with the traced value.
+
+    Instead: Compute with the tensor itself; leave out an input that is not needed.
+
+    ```python
+    logits / temperature.item()  # every run divides by the traced temperature
+    logits / temperature  # instead
+    ```
+
+    Source: NVIDIA's guidance on exporting for TensorRT.
+    """
+
+    id = "baked-item"
+
+    def find(self, subject: Subject) -> Iterator[Match]:
+        unread = [each for each in fed_inputs(subject.model) if not each.uses() and each not in subject.outputs]
+        kept = {each.name for each in subject.model.graph.inputs}
+        lost = [name for name in subject.expected_inputs if name not in kept]
+        reasons = {each.name or "": "Nothing reads this input" for each in unread}
+        reasons |= dict.fromkeys(lost, "The model was exported with this input, and the graph has it no more")
+        for name, reason in reasons.items():
+            yield Match(
+                None,
+                f"{reason}: what was computed from it, with .item(), int() or in Python, is a constant with the value "
+                "that was traced.",
+                name=name,
+            )
+
+
+class EmptyNodeName(Pattern):
+    """nodes without a unique name
+
+    Errors, layer tables and lists of nodes cannot tell them from others.
+
+    Instead: Name them when exporting; repair pass deduplicate_names, and slim, name them.
+
+    One finding with the number of nodes. TensorRT names layers, errors and profiles after nodes.
+    """
+
+    id, severity, repair = "empty-node-name", "info", "deduplicate_names"
+
+    def find(self, subject: Subject) -> Iterator[Match]:
+        seen: set[str] = set()
+        nameless: list[ir.Node] = []
+        for node in subject.nodes:
+            if not node.name or node.name in seen:
+                nameless.append(node)
+            seen.add(node.name or "")
+        if nameless:
+            yield Match(
+                nameless[0],
+                f"{len(nameless)} without a unique name, first {name_of(nameless[0])!r}. {self.message}",
+                count=len(nameless),
+            )
+
+    def fix(self, writer: Writer) -> None:
+        """Name every node, so that no two nodes or values of a model share a name.
+
+            node without a name        ->  <OpType>_<first output>
+            second node of one name    ->  <name>_1, <name>_2, ...
+            value of a name in use     ->  <name>_1, ...           sibling subgraphs may share names
+
+        Inputs and outputs of the graph keep their names; so does the first of several.
+        """
+        writer.done.counts["nodes"] += NameNodes()(writer.model).counts.total()
+        repeated = apart(writer.model)
+        rename(writer.model, repeated)
+        writer.done.counts["values"] += len(repeated)
+
+
+PATTERNS: tuple[Pattern, ...] = (DeploymentIo(), BakedItem(), EmptyNodeName())
