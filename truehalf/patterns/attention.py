@@ -53,4 +53,4 @@ class AttentionWillNotFuse(Pattern):
                 )
 
 
-PATTERNS: tuple[Pattern, ...] = (AttentionWillNotFuse(),)
+PATTERNS = (AttentionWillNotFuse(),)

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.ir.facts import constant_of, lengths_of, producer_of
+from truehalf.ir.facts import lengths_of, producer_of
 from truehalf.patterns.data_sizes import compares_floats, is_of_mask, used_positions
 from truehalf.patterns.frame import NO_NONZERO, Match, Pattern, Subject
-from truehalf.patterns.rewrite import Build, NotEqualError, Writer, axes_of, fix_each
+from truehalf.patterns.rewrite import Build, NotEqualError, Writer, axes_of, fix_each, ints_of
 
 _WRITE = "what it writes is neither one value nor another tensor under the same mask; write x * (1 - m) + v * m"
 _READ = "the number of rows that it gives is the number of true elements; weigh with the mask, or take topk rows"
@@ -153,12 +153,12 @@ def _under_the_same_mask(written: ir.Value | None, mask: ir.Value, x: ir.Value) 
 def _unflattened(written: ir.Value | None) -> ir.Value | None:
     """Find v of Slice(Reshape(v, [-1]), 0, n), as torch hands over the values to write; another value is returned."""
     cut = producer_of(written, "Slice")
-    if cut is not None and (start := constant_of(cut.inputs[1])) is not None and start.tolist() == [0]:
+    if cut is not None and ints_of(cut.inputs[1]) == [0]:
         written = cut.inputs[0]
     flat = producer_of(written, "Reshape")
-    if flat is not None and (sizes := constant_of(flat.inputs[1])) is not None and sizes.tolist() == [-1]:
+    if flat is not None and ints_of(flat.inputs[1]) == [-1]:
         written = flat.inputs[0]
     return written
 
 
-PATTERNS: tuple[Pattern, ...] = (BoolIndex(),)
+PATTERNS = (BoolIndex(),)

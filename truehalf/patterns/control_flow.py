@@ -47,7 +47,8 @@ class DataDependentIf(Pattern):
 
     Its condition is known only in a run: TensorRT cannot fuse across its borders, and captures no CUDA graph of it.
 
-    Instead: Compute both branches and mix them: c * a + (1 - c) * b; where branches differ in size, pad them.
+    Instead: Compute both branches and mix them: c * a + (1 - c) * b; where branches differ in rank or size, pad them;
+    or fix the sizes that decide.
 
     Error where the branches differ in rank. The condition varies with data or with a size. A condition that is the same
     in every run folds away and is no finding.
@@ -68,13 +69,8 @@ class DataDependentIf(Pattern):
             if _squeezes(node) or is_decided(node, subject):
                 continue
             if ranks := _unequal_ranks(node):
-                yield Match(
-                    node,
-                    f"Its branches differ in rank ({ranks[0]} and {ranks[1]} axes); TensorRT builds no such If.",
-                    "Give both branches one rank, or fold the condition where it never changes; repair pass "
-                    "fold_constants.",
-                    "error",
-                )
+                message = f"Its branches differ in rank ({ranks[0]} and {ranks[1]} axes); TensorRT builds no such If."
+                yield Match(node, message, severity="error")
             else:
                 yield Match(node)
 
@@ -142,4 +138,4 @@ def _goes_on_by_data(condition: ir.Value, subject: Subject) -> bool:
     return subject.values.origin(condition) is Origin.DATA
 
 
-PATTERNS: tuple[Pattern, ...] = (IfFromSqueeze(), DataDependentIf(), DataDependentLoop())
+PATTERNS = (IfFromSqueeze(), DataDependentIf(), DataDependentLoop())

@@ -44,10 +44,11 @@ class NonzeroThreshold(Pattern):
 class DataDependentSize(Pattern):
     """a size that only a run knows: NonZero of numbers, NonMaxSuppression
 
-    As many positions as there are numbers that are not 0, which only a run knows. TensorRT waits for the device there,
-    and sizes all that follows for the worst case.
+    Only a run knows how many positions or boxes it finds. TensorRT waits for the device there, and sizes all that
+    follows for the worst case.
 
-    Instead: Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk.
+    Instead: Keep all rows, and weigh them by a mask; or take a fixed number with torch.topk. Suppress boxes outside the
+    engine, or with a plugin that pads to a fixed number, such as EfficientNMS_TRT.
 
     Warning for `NonZero` of numbers whose positions are used (`x.nonzero()`); info for `NonMaxSuppression`. Both build,
     and captured is no CUDA graph. A `NonZero` that is only counted is no finding.
@@ -70,14 +71,7 @@ class DataDependentSize(Pattern):
                 yield Match(node)
         for node in subject.of_type("NonMaxSuppression"):
             if _is_used(node, subject):
-                yield Match(
-                    node,
-                    "As many boxes as do not overlap, which only a run knows. TensorRT waits for the device there, and "
-                    "sizes all that follows for the worst case.",
-                    "Suppress outside the engine; or use a plugin that pads to a fixed number, such as "
-                    "EfficientNMS_TRT.",
-                    "info",
-                )
+                yield Match(node, severity="info")
 
 
 def used_positions(subject: Subject) -> Iterator[ir.Node]:
@@ -142,13 +136,13 @@ class Range(Pattern):
 class DynamicSlice(Pattern):
     """a slice whose ends are computed from data
 
-    Where it starts or ends is computed on the device, or from the round of a loop, so that only a run knows its size.
+    Only a run knows where it starts or ends: that is computed on the device, from the round of a loop, or is an input.
 
-    Instead: Keep all rows, and mask those beyond the end; the row of a loop's round with index_select.
+    Instead: Keep all rows, and mask those beyond the end; take the row of a loop's round with index_select. An input
+    becomes a shape-tensor input: give its values (not its shape) in engine.profiles.
 
     TensorRT for RTX refuses a slice at the round of a `Loop` (scripted `x[i : i + 1]`); `x.index_select(0, i)` is a
-    Gather and needs no size. Info where it starts or ends at the value of an input: that becomes a shape-tensor input,
-    and `engine.profiles` gives its values. A slice along sizes is no finding.
+    Gather and needs no size. Info where it starts or ends at the value of an input. A slice along sizes is no finding.
 
     ```python
     points[:, : lengths.max()].sum(1)
@@ -167,15 +161,8 @@ class DynamicSlice(Pattern):
     def find(self, subject: Subject) -> Iterator[Match]:
         for node in subject.of_type("Slice"):
             origin = max((subject.values.origin(value) for value in node.inputs[1:]), default=Origin.CONSTANT)
-            if origin > Origin.INPUT:
-                yield Match(node)
-            elif origin is Origin.INPUT:
-                yield Match(
-                    node,
-                    "Where it starts or ends is the value of an input, which becomes a shape-tensor input.",
-                    "Give that input's values (not its shape) in engine.profiles; or keep all rows, and mask.",
-                    "info",
-                )
+            if origin > Origin.SHAPE:
+                yield Match(node, severity="info" if origin is Origin.INPUT else "")
 
 
 _ALLOWZERO_SINCE = 14  # opset
@@ -246,8 +233,13 @@ def _not_only_sizes(sizes: ir.Value | None) -> str | None:
 class MayBeEmpty(Pattern):
     """reading a row of a tensor that may be empty, or writing into one
 
-    A row is read at a fixed place of a tensor that may have no rows (`x[0]`, `zeros_like(x[0])`), or written into such
-    a tensor (`x[:, 0] = v`). The first fails on an image where nothing is selected; the second has failed to build.
+    It reads a row at a fixed place of a tensor that may be empty, where there is none, or writes into such a tensor.
+
+    Instead: Take shapes and types of a tensor that never is empty, and put parts together in place of writing:
+    torch.cat([torch.ones_like(x[:, :1]) * v, x[:, 1:]], 1).
+
+    Reading (`x[0]`, `zeros_like(x[0])`) fails on an image where nothing is selected; writing (`x[:, 0] = v`) has failed
+    to build.
 
     ```python
     torch.zeros_like(kept[0])
@@ -267,19 +259,9 @@ class MayBeEmpty(Pattern):
             lengths = lengths_of(data)
             if not lengths or not subject.values.sized_by_data(data):
                 continue
-            if node.op_type != "Gather":
-                yield Match(
-                    node,
-                    "It writes into a tensor that may be empty: its size is known only in a run.",
-                    "Put the parts together: torch.cat([torch.ones_like(x[:, :1]) * v, x[:, 1:]], 1).",
-                )
-            elif lengths[node.attributes.get_int("axis", 0)] is None and constant(node.inputs[1]) is not None:
-                yield Match(
-                    node,
-                    "It reads a row at a fixed place of a tensor that may be empty, where there is none.",
-                    "Take shapes and types of a tensor that never is (torch.zeros_like(x[0]) of the tensor before it "
-                    "was selected from); or add a row first.",
-                )
+            is_row = node.op_type == "Gather" and constant(node.inputs[1]) is not None
+            if node.op_type != "Gather" or (is_row and lengths[node.attributes.get_int("axis", 0)] is None):
+                yield Match(node)
 
 
 class DynamicTopk(Pattern):
@@ -306,7 +288,7 @@ class DynamicTopk(Pattern):
         return (Match(node) for node in subject.of_type("TopK") if subject.values.origin(node.inputs[1]) > Origin.SHAPE)
 
 
-PATTERNS: tuple[Pattern, ...] = (
+PATTERNS = (
     NonzeroThreshold(),
     DataDependentSize(),
     Range(),

@@ -16,24 +16,15 @@ _BINDINGS = {
     ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.INT32, ir.DataType.INT64,
     ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.FLOAT8E4M3FN,
 }  # fmt: skip
-_TO_NUMBERS, _TO_FLOATS = "Use int32 or float32 where it is to run there.", "Use float32 or float16."
 _NO_NVINFER = "DeepStream's nvinfer has no such type"
 # What TensorRT binds and servers do not: DeepStream's nvinfer has FLOAT, HALF, INT8 and INT32, and INT64 in newer ones;
 # Triton's configuration has no float8.
 _SERVERS = {
-    ir.DataType.BOOL: (_NO_NVINFER, _TO_NUMBERS, "warning"),
-    ir.DataType.UINT8: (_NO_NVINFER, _TO_NUMBERS, "warning"),
-    ir.DataType.BFLOAT16: (_NO_NVINFER, _TO_FLOATS, "warning"),
-    ir.DataType.FLOAT8E4M3FN: (
-        "neither Triton's configuration nor DeepStream's nvinfer has such a type",
-        _TO_FLOATS,
-        "warning",
-    ),
-    ir.DataType.INT64: (
-        "older versions of DeepStream's nvinfer have no such type, and read it as another",
-        _TO_NUMBERS,
-        "info",
-    ),
+    ir.DataType.BOOL: (_NO_NVINFER, "warning"),
+    ir.DataType.UINT8: (_NO_NVINFER, "warning"),
+    ir.DataType.BFLOAT16: (_NO_NVINFER, "warning"),
+    ir.DataType.FLOAT8E4M3FN: ("neither Triton's configuration nor DeepStream's nvinfer has such a type", "warning"),
+    ir.DataType.INT64: ("older versions of DeepStream's nvinfer have no such type, and read it as another", "info"),
 }
 _SEPARATORS = re.compile(r"[,:;\s'\"*]")
 
@@ -76,7 +67,8 @@ def _problems(value: ir.Value, kind: str) -> Iterator[tuple[str, str, str]]:
             "warning",
         )
     elif dtype in _SERVERS:
-        lacking, remedy, severity = _SERVERS[dtype]
+        lacking, severity = _SERVERS[dtype]
+        remedy = "Use float32, float16 or int32 where it is to run there."
         yield f"The {kind} is {dtype.name.lower()}: {lacking}.", remedy, severity
     if value.shape is not None and len(value.shape) == 0:
         message = f"The {kind} is a scalar; Triton and DeepStream expect a batch axis."
@@ -160,4 +152,4 @@ class EmptyNodeName(Pattern):
         writer.done.counts["values"] += len(repeated)
 
 
-PATTERNS: tuple[Pattern, ...] = (DeploymentIo(), BakedItem(), EmptyNodeName())
+PATTERNS = (DeploymentIo(), BakedItem(), EmptyNodeName())

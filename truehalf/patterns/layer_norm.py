@@ -67,4 +67,4 @@ def _is_variance(variance: ir.Node) -> bool:
     return is_square and minus is not None and mean is not None and mean.inputs[0] is minus.inputs[0]
 
 
-PATTERNS: tuple[Pattern, ...] = (DecomposedLayerNorm(),)
+PATTERNS = (DecomposedLayerNorm(),)

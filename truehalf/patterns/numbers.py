@@ -1,4 +1,4 @@
-"""Numbers and types that do not fit: masks beyond float16, and float64."""
+"""Numbers and types that do not fit: masks beyond float16, float64, and float types that meet in one node."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.float16 import MAX
-from truehalf.ir.facts import fed_inputs
+from truehalf.ir.facts import FLOATS, fed_inputs
 from truehalf.ir.ops import TABLE, Trait, with_trait
+from truehalf.ir.slots import schema_at
 from truehalf.patterns.frame import Match, Pattern, Subject
 from truehalf.patterns.origins import Origin, constant
 
@@ -25,13 +26,15 @@ class MaskBeyondFp16(Pattern):
     mask, `finfo.max` as a marker (anchors of RT-DETR and D-FINE at the image's border). In float16 it is inf, and inf -
     inf, 0 * inf, or a row that holds nothing else is NaN.
 
+    Instead: -1e4 masks as well, as exp(-1e4) is 0; mark with a number below 65504. Conversion keeps FP32 around such a
+    constant, unless it proves that it is a mask, and clamps it.
+
     ```python
     scores + (1 - valid) * -1e9
     scores + (1 - valid) * -1e4  # instead: float16 holds it, and exp(-1e4) is 0 as well
     ```
 
-    The conversion keeps FP32 around such constants, unless it proves that one is a mask; then it clamps it. Source:
-    float16 ends at 65504.
+    Source: float16 ends at 65504.
     """
 
     id = "mask-beyond-fp16"
@@ -45,12 +48,6 @@ class MaskBeyondFp16(Pattern):
                     node,
                     f"It reads a constant of {extreme:.4g}; in float16 that is {'-' if extreme < 0 else ''}inf, and "
                     "inf - inf, 0 * inf or a row of nothing else is NaN.",
-                    (
-                        "-1e4 masks as well: exp(-1e4) is 0. Conversion keeps FP32 around such a constant, unless it "
-                        "proves that it is a mask, and clamps it."
-                        if extreme < 0
-                        else "Mark with a number below 65504. Conversion keeps FP32 around such a constant."
-                    ),
                 )
 
 
@@ -108,4 +105,36 @@ class Float64(Pattern):
                     yield Match(node)
 
 
-PATTERNS: tuple[Pattern, ...] = (MaskBeyondFp16(), Float64())
+class MixedFloats(Pattern):
+    """float types that meet in one node
+
+    It reads several float types where its operator takes one: TensorRT refuses it, and so does ONNX Runtime.
+
+    Instead: Cast to one type before it: x.to(y.dtype). Export with weights and buffers of one type.
+
+    ```python
+    features.half() * self.scale  # a buffer of float32 that a conversion by hand forgot
+    features.half() * self.scale.half()  # instead
+    ```
+
+    Source: the types of ONNX's operators; networks of TensorRT 11 are strongly typed.
+    """
+
+    id, severity = "mixed-floats", "error"
+
+    def find(self, subject: Subject) -> Iterator[Match]:
+        opset = subject.model.graph.opset_imports.get("", 0)
+        for node in subject.nodes:
+            schema = schema_at(node.op_type, opset, "") if node.domain == "" else None
+            if schema is None or node.op_type in subject.plugin_ops:
+                continue
+            types: dict[str, set[ir.DataType]] = {}
+            for index, value in enumerate(node.inputs):
+                slot = schema.inputs[min(index, len(schema.inputs) - 1)]  # the last one repeats when it is variadic
+                if value is not None and value.dtype in FLOATS and slot.is_homogeneous:
+                    types.setdefault(slot.type_str, set()).add(value.dtype)
+            if any(len(together) > 1 for together in types.values()):
+                yield Match(node)
+
+
+PATTERNS = (MaskBeyondFp16(), Float64(), MixedFloats())

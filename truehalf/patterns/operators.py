@@ -167,7 +167,7 @@ class ResizeMode(Pattern):
 
     What TensorRT's `Resize` refuses: `tf_crop_and_resize` and other coordinate transformations than half_pixel,
     pytorch_half_pixel, asymmetric, align_corners and tf_half_pixel_for_nn (this one with round_prefer_floor only);
-    antialiasing; an aspect ratio policy; scales for some axes only; sizes that are computed on the device.
+    antialiasing; an aspect ratio policy; sizes that are computed on the device.
 
     ```python
     y = interpolate(x, size, mode="bilinear", antialias=True)  # instead: antialias=False, or before the engine
@@ -183,4 +183,4 @@ class ResizeMode(Pattern):
             yield from (Match(node, *refusal) for refusal in refusals(node, subject))
 
 
-PATTERNS: tuple[Pattern, ...] = (Unique(), SequenceOps(), ResizeMode(), UnsupportedOp())
+PATTERNS = (Unique(), SequenceOps(), ResizeMode(), UnsupportedOp())

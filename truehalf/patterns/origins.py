@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import subgraphs
+from truehalf.ir.facts import lengths_of, subgraphs
 from truehalf.ir.ops import Trait, has, row_of
 
 _SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
@@ -93,8 +93,8 @@ class Values:
         elif has(node, Trait.RANDOM):
             origin = Origin.DATA
         for value in node.outputs:
-            known = origin < Origin.DATA and are_complete(sizes_in(value, self._known))
-            self._origins[value] = Origin.CONSTANT if known else origin
+            is_known = origin < Origin.DATA and self.sizes(value) is not None
+            self._origins[value] = Origin.CONSTANT if is_known else origin
 
     def _measure(self, node: ir.Node, read: list[ir.Value | None]) -> None:
         counted = any(value in self._counted for value in read)
@@ -112,19 +112,16 @@ class Values:
         for value in node.outputs:
             if counted:
                 self._counted.add(value)
-            if sized and not is_static(value):
+            if sized and ((lengths := lengths_of(value)) is None or None in lengths):
                 self._sized.add(value)
 
 
-def is_static(value: ir.Value) -> bool:
-    return value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
-
-
 def _may_be_shape(value: ir.Value) -> bool:
-    """An integer input of rank 0 or 1, of a fixed length."""
-    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64) or value.shape is None or len(value.shape) > 1:
+    """Return True for an integer input of rank 0 or 1, of a fixed length."""
+    lengths = lengths_of(value)
+    if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64) or lengths is None or len(lengths) > 1:
         return False
-    return all(isinstance(dim, int) and dim <= _SHAPE_INPUT_MAX for dim in value.shape)
+    return all(length is not None and length <= _SHAPE_INPUT_MAX for length in lengths)
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -154,11 +151,6 @@ def sizes_in(value: ir.Value | None, known: dict[ir.Value, Sizes | None]) -> Siz
             found = _moved(node, known) if node is not None and node.domain == "" else None
         known[value] = found if found is not None and found.ndim <= 1 and found.size <= _FEW else None
     return known[value]
-
-
-def are_complete(sizes: Sizes | None) -> bool:
-    """Whether every element is known."""
-    return sizes is not None and all(element is not None for element in sizes.ravel())
 
 
 def _moved(node: ir.Node, known: dict[ir.Value, Sizes | None]) -> Sizes | None:
@@ -197,15 +189,14 @@ def _result(node: ir.Node, data: Sizes | None, rest: list[Sizes | None]) -> Size
 
 
 def ints(sizes: Sizes | None) -> list[int] | None:
-    """The elements where all of them are known."""
-    return [int(size) for size in sizes.ravel()] if sizes is not None and are_complete(sizes) else None
+    """Return the elements where all of them are known."""
+    return None if sizes is None or None in sizes.ravel().tolist() else [int(size) for size in sizes.ravel()]
 
 
 def _of_shape(node: ir.Node) -> Sizes | None:
-    source = node.inputs[0]
-    if source is None or source.shape is None:
+    dims = lengths_of(node.inputs[0])
+    if dims is None:
         return None
-    dims = [dim if isinstance(dim, int) else None for dim in source.shape]
     if node.op_type == "Size":
         known = [dim for dim in dims if dim is not None]
         return np.array(math.prod(known), dtype=object) if len(known) == len(dims) else None

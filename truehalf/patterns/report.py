@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -77,35 +78,31 @@ class LintSummary(TypedDict, total=False):
 
 
 def failing(findings: Iterable[Finding], severity: str) -> list[Finding]:
-    """The findings that are at least this severe; "never": none."""
-    if severity == "never":
-        return []
-    worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    """List the findings that are at least this severe; "never": none."""
+    worst = SEVERITIES[: SEVERITIES.index(severity) + 1] if severity != "never" else ()
     return [finding for finding in findings if finding.severity in worst]
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
-    """How many places by severity, and by rule."""
-    severities = dict.fromkeys(SEVERITIES, 0)
-    rules: dict[str, int] = {}
+    """Count places by severity, and by rule."""
+    severities, rules = dict.fromkeys(SEVERITIES, 0), Counter[str]()
     for finding in findings:
         severities[finding.severity] += finding.count
-        rules[finding.rule] = rules.get(finding.rule, 0) + finding.count
-    return {"counts": severities, "rules": rules}
+        rules[finding.rule] += finding.count
+    return {"counts": severities, "rules": dict(rules)}
 
 
 def summary(findings: Sequence[Finding], ignored: Mapping[str, int]) -> LintSummary:
-    """For a stage's report: the counts, the first findings, and what lint.ignore took away."""
-    found, first = counts(findings), [finding.as_dict() for finding in findings[:FIRST_FINDINGS]]
-    return {"counts": found["counts"], "rules": found["rules"], "first": first, "ignored": dict(ignored)}
+    """Sum up findings for a stage's report: the counts, the first ones, and how many lint.ignore took away."""
+    counted, first = counts(findings), [finding.as_dict() for finding in findings[:FIRST_FINDINGS]]
+    return {"counts": counted["counts"], "rules": counted["rules"], "first": first, "ignored": dict(ignored)}
 
 
 def failure(findings: Iterable[Finding]) -> str:
     """The findings that end a stage, a line for each rule with its first place."""
-    groups = list(_groups(findings))
     return "\n  ".join(
-        f"{group[0].severity} {group[0].rule} ({_total(group)}): {group[0].message} First at {_place(group[0])}."
-        for group in groups
+        f"{first.severity} {first.rule} ({_total([first, *rest])}): {first.message} First at {_place(first)}."
+        for first, *rest in _groups(findings)
     )
 
 
@@ -177,17 +174,15 @@ def text(report: LintReport, width: int, places: int | None = PLACES_SHOWN) -> s
     """
     width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     number = counts(report.findings)["counts"]
-    plural = {severity: "" if severity == "info" or number[severity] == 1 else "s" for severity in SEVERITIES}
-    text = ", ".join(f"{number[severity]} {severity}{plural[severity]}" for severity in SEVERITIES)
+    error, warning = ("" if number[severity] == 1 else "s" for severity in ("error", "warning"))
+    total = f"{number['error']} error{error}, {number['warning']} warning{warning}, {number['info']} info"
     versions = f" (TensorRT {' and '.join(report.tensorrt)})" if report.tensorrt else ""
-    lines = [f"{report.target}: {text}{versions}"]
+    lines = [f"{report.target}: {total}{versions}"]
     for group in _groups(report.findings):
         lines += ["", *_block(group, width, places)]
-    taken = {text: number for text, number in report.ignored.items() if number}
-    if taken:
-        lines += ["", *(f"ignored: {number} by {text!r}" for text, number in taken.items())]
-    if missed := unmatched(report.ignored):
-        lines += ["", *missed]
+    matched = [f"ignored: {number} by {text!r}" for text, number in report.ignored.items() if number]
+    for about_ignored in (matched, unmatched(report.ignored)):
+        lines += ["", *about_ignored] if about_ignored else []
     return "\n".join(lines)
 
 
@@ -207,10 +202,9 @@ def _block(group: list[Finding], width: int, places: int | None) -> Iterator[str
     indent = "           "
     yield from textwrap.wrap(f"  instead: {first.remedy}", width, subsequent_indent=indent, **WHOLE_WORDS)
     yield f"  {first.link}"
-    shown = group[:places]
-    yield from (f"    {_place(finding)}" for finding in shown)
-    if len(group) > len(shown):
-        yield f"    ... and {len(group) - len(shown)} more"
+    yield from (f"    {_place(finding)}" for finding in group[:places])
+    if left := len(group[places:]) if places is not None else 0:
+        yield f"    ... and {left} more"
 
 
 def _place(finding: Finding) -> str:

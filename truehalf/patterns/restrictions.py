@@ -42,11 +42,6 @@ _FIRST_OUTPUT_ONLY = ("Attention", "BatchNormalization", "LayerNormalization", "
 _CONSTANT = {"CumSum": "the axis", "OneHot": "the depth", "Squeeze": "the axes", "Unsqueeze": "the axes"} | {
     name: "the axes" for name in TABLE if name.startswith("Reduce")
 }
-_CAST_TO = {
-    ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE, ir.DataType.INT32,
-    ir.DataType.INT64, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN,
-    ir.DataType.INT4, ir.DataType.FLOAT4E2M1,
-}  # fmt: skip
 
 
 def refusals(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
@@ -84,22 +79,10 @@ def _squeeze(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
         yield "TensorRT before 11.5 wants the axes of Squeeze named, where a size varies.", "squeeze(axis), or reshape."
 
 
-def _cast(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    to = ir.DataType(node.attributes.get_int("to", 1))
-    if to not in _CAST_TO:
-        yield f"TensorRT has no type {to.name}.", "Use int32, int64 or float32."
-
-
 def _grid_sample(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     lengths = lengths_of(node.inputs[0])
     if lengths is not None and len(lengths) != 4 and any(version < (11, 2) for version in subject.versions):
         yield "TensorRT before 11.2 has GridSample over images [N, C, H, W] only.", "Sample slice by slice."
-
-
-def _einsum(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
-    equation = node.attributes.get_string("equation", "") or ""
-    if any(letter.isupper() for letter in equation):
-        yield f"TensorRT's Einsum takes small letters only, not {equation!r}.", "Use small letters."
 
 
 def _attention(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
@@ -114,11 +97,6 @@ def _resize(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     mode = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
     if mode == "tf_half_pixel_for_nn" and nearest != "round_prefer_floor":
         yield f"TensorRT has {mode} with round_prefer_floor only, not with {nearest!r}.", "Use half_pixel."
-    axes, lengths = node.attributes.get_ints("axes"), lengths_of(node.inputs[0])
-    has_scales = len(node.inputs) > 2 and node.inputs[2] is not None and bool(node.inputs[2].name)
-    is_all = axes is None or lengths is None or [axis % len(lengths) for axis in axes] == list(range(len(lengths)))
-    if has_scales and not is_all:
-        yield "TensorRT wants scales for all axes, in order.", "Leave axes out, and give 1 for those that stay."
     if any(subject.values.origin(value) is Origin.DATA for value in node.inputs[1:]):
         message = "Its scales or sizes are computed on the device; TensorRT wants them on the host."
         yield message, "Resize to a number, or to the size of a tensor."
@@ -127,8 +105,6 @@ def _resize(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
 _CHECKS: dict[str, Callable[[ir.Node, Subject], Iterator[Refusal]]] = {
     "Attention": _attention,
     "AveragePool": _pool,
-    "Cast": _cast,
-    "Einsum": _einsum,
     "GridSample": _grid_sample,
     "LpPool": _pool,
     "MaxPool": _pool,

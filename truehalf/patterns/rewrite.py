@@ -8,7 +8,7 @@ scope, the part before the last slash, is that of the old node, and so are its m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class NotEqualError(Exception):
 
 def fix_each(writer: Writer, nodes: Iterable[ir.Node | None], rewrite: Callable[[ir.Node], None]) -> None:
     """Rewrite nodes of a typed model one after the other; a NotEqualError leaves one as it is, and is recorded."""
-    for node in list(nodes):
+    for node in nodes:
         if node is not None and node.graph is not None:  # else it went with another
             try:
                 rewrite(node)
@@ -44,8 +44,7 @@ class Writer:
 
     def __init__(self, model: ir.Model, done: Done) -> None:
         self.model, self.opset = model, model.graph.opset_imports.get("", 0)
-        self.names = Names(model)
-        self.done = done
+        self.names, self.done = Names(model), done
         self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def changed(self, node: ir.Node) -> None:
@@ -91,9 +90,8 @@ class Build:
     """New nodes before one node, named after it."""
 
     def __init__(self, writer: Writer, node: ir.Node) -> None:
-        self.node = node
-        self._writer = writer
-        self._graph = graph_of(node)
+        self.node, self._writer, self._graph = node, writer, graph_of(node)
+        self._stem = node.name or f"{node.op_type}_{node.outputs[0].name}"
 
     def op(self, op_type: str, *inputs: ir.Value | None, count: int = 1, label: str = "", **attributes: Any) -> Any:
         """The value of a new node, or a list of `count` values."""
@@ -116,14 +114,10 @@ class Build:
         return self.constant(numbers, ir.DataType.FLOAT, label)
 
     def cast(self, value: ir.Value, dtype: ir.DataType, label: str = "Cast") -> ir.Value:
-        result: ir.Value = value if value.dtype == dtype else self.op("Cast", value, label=label, to=int(dtype))
-        if result is not value:
-            result.type = ir.TensorType(dtype)
-        return result
-
-    @property
-    def _stem(self) -> str:
-        return self.node.name or f"{self.node.op_type}_{self.node.outputs[0].name}"
+        if value.dtype != dtype:
+            value = self.op("Cast", value, label=label, to=int(dtype))
+            value.type = ir.TensorType(dtype)
+        return value
 
 
 def drop(*values: ir.Value | None) -> None:
@@ -163,9 +157,7 @@ def ints_of(value: ir.Value | None) -> list[int] | None:
 def axes_of(node: ir.Node, rank: int | None) -> list[int] | None:
     """Axes of Squeeze, Unsqueeze or a Reduce, by attribute or input, not negative where the rank is known; [] for
     none given, None where only a run knows them."""
-    given = node.attributes.get_ints("axes")
-    axes = list(given) if given is not None else None
+    axes: Sequence[int] | None = node.attributes.get_ints("axes")
     if axes is None:
-        source = node.inputs[1] if len(node.inputs) > 1 else None
-        axes = [] if source is None else ints_of(source)
-    return axes if axes is None or rank is None else [axis % rank for axis in axes]
+        axes = ints_of(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else []
+    return None if axes is None else [axis if rank is None else axis % rank for axis in axes]

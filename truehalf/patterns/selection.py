@@ -126,4 +126,4 @@ def _is_pi(value: ir.Value | None) -> bool:
     return number is not None and math.isclose(abs(number), math.pi, rel_tol=1e-3)
 
 
-PATTERNS: tuple[Pattern, ...] = (WhereCondition(), BoolArithmetic(), Atan2())
+PATTERNS = (WhereCondition(), BoolArithmetic(), Atan2())

@@ -53,7 +53,6 @@ def test_what_it_takes(attributes: str) -> None:
         ("mode = 'nearest', coordinate_transformation_mode = 'tf_half_pixel_for_nn', nearest_mode = 'floor'", 11),
         ("mode = 'linear', antialias = 1", 19),
         ("mode = 'linear', keep_aspect_ratio_policy = 'not_larger'", 19),
-        ("mode = 'linear', axes = [2, 3]", 19),
         ("mode = 'area'", 19),
         ("mode = 'nearest', nearest_mode = 'closest'", 19),
     ],

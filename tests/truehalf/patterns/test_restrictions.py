@@ -51,8 +51,6 @@ INPUTS = """float[1,4,9,9] x, int64[1] n, float[8,5000] w, int64[4] labels, floa
             "y = BatchNormalization(x, four, four, four, four)",
             17,
         ),
-        ("z = Cast<to = 12>(x) y = Cast<to = 1>(z)", "z = Cast<to = 6>(x) y = Cast<to = 1>(z)", 17),
-        ("y = Einsum<equation = 'ABCD->AB'>(x)", "y = Einsum<equation = 'abcd->ab'>(x)", 17),
         (
             "a, m, y = LayerNormalization(x, norm) z = Neg(a)",
             "y = LayerNormalization(x, norm)",
