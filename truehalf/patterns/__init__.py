@@ -89,10 +89,9 @@ def lint(
     matches += [(RULES["unsupported-op"], operators.not_inlined(refusal["reason"])) for refusal in refused]
     position = {node: index for index, node in enumerate(subject.nodes)}
 
-    def order(place: tuple[Pattern, Match]) -> tuple[int, int]:
-        pattern, match = place
-        severity = match.severity or pattern.severity
-        return SEVERITIES.index(severity), position[match.node] if match.node is not None else -1
+    def order(found: tuple[Pattern, Match]) -> tuple[int, int]:
+        severity = found[1].severity or found[0].severity
+        return SEVERITIES.index(severity), -1 if found[1].node is None else position[found[1].node]
 
     return split_ignored((pattern.finding(match) for pattern, match in sorted(matches, key=order)), ignores)[0]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, lengths_of, producer_of, subgraphs
+from truehalf.ir.facts import is_op, producer_of, subgraphs
 from truehalf.patterns.frame import Match, Pattern, Subject, moved_from
 from truehalf.patterns.origins import Origin, constant
 
@@ -34,12 +34,10 @@ class IfFromSqueeze(Pattern):
     Source: TensorRT's operator matrix (If); NVIDIA/TensorRT#1731, #2846.
     """
 
-    id, severity = "if-from-squeeze", "error"
+    id, severity, op_types = "if-from-squeeze", "error", ("If",)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        for node in subject.of_type("If"):
-            if _squeezes(node) and not is_decided(node, subject):
-                yield Match(node)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        return _squeezes(node) and not is_decided(node, subject)
 
 
 class DataDependentIf(Pattern):
@@ -66,13 +64,13 @@ class DataDependentIf(Pattern):
 
     def find(self, subject: Subject) -> Iterator[Match]:
         for node in subject.of_type("If"):
-            if _squeezes(node) or is_decided(node, subject):
-                continue
-            if ranks := _unequal_ranks(node):
-                message = f"Its branches differ in rank ({ranks[0]} and {ranks[1]} axes); TensorRT builds no such If."
-                yield Match(node, message, severity="error")
-            else:
-                yield Match(node)
+            if not _squeezes(node) and not is_decided(node, subject):
+                results = zip(*(branch.outputs for branch in subgraphs(node)), strict=False)
+                ranks = [{len(value.shape) for value in values if value.shape is not None} for values in results]
+                if any(len(each) > 1 for each in ranks):
+                    yield Match(node, "Its branches differ in rank; TensorRT builds no such If.", severity="error")
+                else:
+                    yield Match(node)
 
 
 class DataDependentLoop(Pattern):
@@ -95,14 +93,12 @@ class DataDependentLoop(Pattern):
     Source: NVIDIA's guidance on exporting for TensorRT; TensorRT's operator matrix (Loop).
     """
 
-    id = "data-dependent-loop"
+    id, op_types = "data-dependent-loop", ("Loop",)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        for node in subject.of_type("Loop"):
-            origin = max((subject.values.origin(value) for value in node.inputs[:2]), default=Origin.CONSTANT)
-            (body,) = subgraphs(node)
-            if origin > Origin.SHAPE or _goes_on_by_data(body.outputs[0], subject):
-                yield Match(node)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        origin = max((subject.values.origin(value) for value in node.inputs[:2]), default=Origin.CONSTANT)
+        (body,) = subgraphs(node)
+        return origin > Origin.SHAPE or _goes_on_by_data(body.outputs[0], subject)
 
 
 def is_decided(node: ir.Node, subject: Subject) -> bool:
@@ -118,17 +114,6 @@ def _squeezes(node: ir.Node) -> bool:
         if is_op(squeeze, "Squeeze") and passed is not None and passed.inputs[0] is squeeze.inputs[0]:
             return True
     return False
-
-
-def _unequal_ranks(node: ir.Node) -> tuple[int, int] | None:
-    """Find two ranks between which the branches of an If differ."""
-    first, *rest = subgraphs(node)
-    for other in rest:
-        for one, two in zip(first.outputs, other.outputs, strict=False):
-            ranks = lengths_of(one), lengths_of(two)
-            if ranks[0] is not None and ranks[1] is not None and len(ranks[0]) != len(ranks[1]):
-                return len(ranks[0]), len(ranks[1])
-    return None
 
 
 def _goes_on_by_data(condition: ir.Value, subject: Subject) -> bool:

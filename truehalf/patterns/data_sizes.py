@@ -15,6 +15,8 @@ from truehalf.patterns.frame import MOVES, NO_NONZERO, Match, Pattern, Subject, 
 from truehalf.patterns.origins import Origin, constant
 from truehalf.patterns.rewrite import NotEqualError, Writer, fix_each
 
+_WRITES = ("ScatterElements", "ScatterND")
+
 
 class NonzeroThreshold(Pattern):
     """detections chosen by a threshold: NonZero over a comparison
@@ -125,12 +127,10 @@ class Range(Pattern):
     Source: NVIDIA's guidance on exporting for TensorRT (shape tensors and execution tensors).
     """
 
-    id = "range-of-execution-tensor"
+    id, op_types = "range-of-execution-tensor", ("Range",)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        for node in subject.of_type("Range"):
-            if any(subject.values.origin(value) is Origin.DATA for value in node.inputs):
-                yield Match(node)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        return any(subject.values.origin(value) is Origin.DATA for value in node.inputs)
 
 
 class DynamicSlice(Pattern):
@@ -183,14 +183,11 @@ class ReshapeAllowzero(Pattern):
     Source: NVIDIA's guidance on exporting for TensorRT; ONNX's definition of Reshape.
     """
 
-    id, repair = "reshape-allowzero", "allowzero"
+    id, repair, op_types = "reshape-allowzero", "allowzero", ("Reshape",)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        for node in subject.of_type("Reshape"):
-            data, sizes = node.inputs[:2]
-            may_be_empty = subject.values.sized_by_data(data) and subject.values.counted(sizes)
-            if may_be_empty and not node.attributes.get_int("allowzero", 0):
-                yield Match(node)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        may_be_empty = subject.values.sized_by_data(node.inputs[0]) and subject.values.counted(node.inputs[1])
+        return may_be_empty and node.attributes.get_int("allowzero", 0) == 0
 
     def fix(self, writer: Writer) -> None:
         """Set allowzero where a Reshape may make an empty tensor: a computed size of 0 then means none.
@@ -209,7 +206,7 @@ class ReshapeAllowzero(Pattern):
             if (why := _not_only_sizes(node.inputs[1])) is not None:
                 raise NotEqualError(why)
             node.attributes["allowzero"] = ir.AttrInt64("allowzero", 1)
-            writer.changed(node)
+            writer.done.counts["Reshape"] += 1
 
         if writer.opset >= _ALLOWZERO_SINCE:
             fix_each(writer, [match.node for match in self.find(Subject(writer.model))], rewrite)
@@ -252,16 +249,14 @@ class MayBeEmpty(Pattern):
     """
 
     id, severity = "may-be-empty", "info"
+    op_types = ("Gather", "Scatter", *_WRITES)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        for node in subject.of_type("Gather", "Scatter", "ScatterElements", "ScatterND"):
-            data = node.inputs[0]
-            lengths = lengths_of(data)
-            if not lengths or not subject.values.sized_by_data(data):
-                continue
-            is_row = node.op_type == "Gather" and constant(node.inputs[1]) is not None
-            if node.op_type != "Gather" or (is_row and lengths[node.attributes.get_int("axis", 0)] is None):
-                yield Match(node)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        lengths = lengths_of(node.inputs[0])
+        if not lengths or not subject.values.sized_by_data(node.inputs[0]):
+            return False
+        is_row = constant(node.inputs[1]) is not None and lengths[node.attributes.get_int("axis", 0)] is None
+        return is_row or node.op_type != "Gather"
 
 
 class DynamicTopk(Pattern):
@@ -282,10 +277,10 @@ class DynamicTopk(Pattern):
     Source: TensorRT's operator matrix (TopK).
     """
 
-    id = "dynamic-topk"
+    id, op_types = "dynamic-topk", ("TopK",)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        return (Match(node) for node in subject.of_type("TopK") if subject.values.origin(node.inputs[1]) > Origin.SHAPE)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        return subject.values.origin(node.inputs[1]) > Origin.SHAPE
 
 
 PATTERNS = (

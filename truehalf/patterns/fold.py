@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import all_nodes, constant_of, is_op, lengths_of, reached, readers_of, with_subgraphs
+from truehalf.ir.facts import all_nodes, constant_of, is_op, reached, readers_of, with_subgraphs
 from truehalf.ir.normalize import InferTypes, apart, rename
 from truehalf.ir.ops import MOVES as OF_MOVES
 from truehalf.ir.ops import Trait, has, with_trait
@@ -157,11 +157,9 @@ def _results(node: ir.Node, limit: int) -> list[np.ndarray[Any, Any]] | None:
 
 def _bytes(value: ir.Value) -> int:
     """Count the bytes of a tensor; 0 where its size is not known before it is computed."""
-    dims = lengths_of(value)
-    known = [dim for dim in dims or [] if dim is not None]
-    if dims is None or value.dtype is None or len(known) < len(dims):
+    if value.dtype is None or value.shape is None or not value.shape.is_static():
         return 0
-    return int(math.prod(known) * value.dtype.itemsize)
+    return int(math.prod(value.shape.numpy()) * value.dtype.itemsize)
 
 
 def _computed(node: ir.Node, constants: dict[ir.Value, np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]] | None:

@@ -82,10 +82,12 @@ class Pattern:
         compiled: what TensorRT for RTX 1.7 does with it (tests/truehalf/patterns/test_compiled.py); "": errors are
             refused, and nothing else is.
         repair: the pass of repair that fixes it; "": none does.
+        op_types: operators of the default domain that `holds` is asked of, where a pattern has no `find` of its own.
     """
 
     id = message = remedy = compiled = repair = title = explanation = ""
     severity = "warning"
+    op_types: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
         text = inspect.cleandoc(cls.__doc__ or "")
@@ -98,15 +100,19 @@ class Pattern:
 
     def find(self, subject: Subject) -> Iterator[Match]:
         """Yield the places where a model has the pattern, in order."""
-        raise NotImplementedError
+        return (Match(node) for node in subject.of_type(*self.op_types) if self.holds(node, subject))
+
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        """Return True if a node of `op_types` has the pattern."""
+        return True
 
     def finding(self, match: Match) -> Finding:
         """Describe a match for users."""
         node = match.node
         where = (match.name, "", "") if node is None else (name_of(node), node.op_type, scope_of(node))
         message, remedy = match.message or self.message, match.remedy or self.remedy
-        severity = match.severity or self.severity
-        return Finding(self.id, severity, *where, message, remedy, link_to(self.id), match.count)
+        link = link_to(self.id)
+        return Finding(self.id, match.severity or self.severity, *where, message, remedy, link, match.count)
 
 
 def link_to(rule: str) -> str:
@@ -114,31 +120,31 @@ def link_to(rule: str) -> str:
     return f"truehalf lint --explain {rule}"
 
 
+@dataclasses.dataclass(frozen=True)
 class Subject:
     """A model with the facts that patterns ask for.
 
     Attributes:
         model: sorted, typed as far as it is known, its functions inlined; read only.
-        nodes: those of the graph and its subgraphs, in order.
-        values: origins and sizes.
         versions: of TensorRT, that are to build it.
         plugin_ops: operator types that plugins bring along.
         expected_inputs: names of the inputs that the model was exported with.
     """
 
-    def __init__(
-        self,
-        model: ir.Model,
-        versions: Sequence[Version] = (),
-        plugin_ops: Collection[str] = (),
-        expected_inputs: Sequence[str] = (),
-    ) -> None:
-        self.model = model
-        self.versions = tuple(versions)
-        self.plugin_ops = frozenset(plugin_ops)
-        self.expected_inputs = tuple(expected_inputs)
-        self.values = Values(model.graph)
-        self.nodes = list(all_nodes(model))
+    model: ir.Model
+    versions: Sequence[Version] = ()
+    plugin_ops: Collection[str] = ()
+    expected_inputs: Sequence[str] = ()
+
+    @cached_property
+    def values(self) -> Values:
+        """Origins and sizes."""
+        return Values(self.model.graph)
+
+    @cached_property
+    def nodes(self) -> list[ir.Node]:
+        """Nodes of the graph and of its subgraphs, in order."""
+        return list(all_nodes(self.model))
 
     @cached_property
     def outputs(self) -> frozenset[ir.Value]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.facts import constant_of, lengths_of
-from truehalf.patterns.frame import Match, Pattern, Subject
+from truehalf.patterns.frame import Pattern, Subject
 from truehalf.patterns.rewrite import Build, NotEqualError, Writer, fix_each, graph_of
 
 _BILINEAR = {"bilinear", "linear"}  # its name until opset 19, and since
@@ -36,10 +35,7 @@ class GridSample(Pattern):
     "plugin operator" of docs/how-to/trt-friendly.md.
     """
 
-    id, repair = "grid-sample", "grid_sample_gather"
-
-    def find(self, subject: Subject) -> Iterator[Match]:
-        return map(Match, subject.of_type("GridSample"))
+    id, repair, op_types = "grid-sample", "grid_sample_gather", ("GridSample",)
 
     def fix(self, writer: Writer) -> None:
         """Replace bilinear GridSample by gathers and arithmetic, for runtimes whose GridSample is wrong or missing.

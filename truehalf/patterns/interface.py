@@ -81,8 +81,8 @@ def _problems(value: ir.Value, kind: str) -> Iterator[tuple[str, str, str]]:
 class BakedItem(Pattern):
     """an input that nothing reads: its traced value is a constant now
 
-    An input that nothing reads, or that the file lost though its I/O spec names it. What Python computed from it
-    (`.item()`, `int(...)`, `if`) is a constant with the traced value.
+    Nothing reads this input, or the file lost it though its I/O spec names it. What Python computed from it (`.item()`,
+    `int(...)`, `if`) is a constant with the traced value.
 
     Instead: Compute with the tensor itself; leave out an input that is not needed.
 
@@ -98,17 +98,9 @@ class BakedItem(Pattern):
 
     def find(self, subject: Subject) -> Iterator[Match]:
         unread = [each for each in fed_inputs(subject.model) if not each.uses() and each not in subject.outputs]
-        kept = {each.name for each in subject.model.graph.inputs}
-        lost = [name for name in subject.expected_inputs if name not in kept]
-        reasons = {each.name or "": "Nothing reads this input" for each in unread}
-        reasons |= dict.fromkeys(lost, "The model was exported with this input, and the graph has it no more")
-        for name, reason in reasons.items():
-            yield Match(
-                None,
-                f"{reason}: what was computed from it, with .item(), int() or in Python, is a constant with the value "
-                "that was traced.",
-                name=name,
-            )
+        inputs = {each.name for each in subject.model.graph.inputs}
+        lost = [name for name in subject.expected_inputs if name not in inputs]
+        return (Match(None, name=name) for name in [*(each.name or "" for each in unread), *lost])
 
 
 class EmptyNodeName(Pattern):
@@ -124,12 +116,8 @@ class EmptyNodeName(Pattern):
     id, severity, repair = "empty-node-name", "info", "deduplicate_names"
 
     def find(self, subject: Subject) -> Iterator[Match]:
-        seen: set[str] = set()
-        nameless: list[ir.Node] = []
-        for node in subject.nodes:
-            if not node.name or node.name in seen:
-                nameless.append(node)
-            seen.add(node.name or "")
+        first = {node.name: node for node in reversed(subject.nodes) if node.name}
+        nameless = [node for node in subject.nodes if first.get(node.name or "") is not node]
         if nameless:
             yield Match(
                 nameless[0],

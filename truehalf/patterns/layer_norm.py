@@ -7,12 +7,10 @@ with d^2 as Pow(d, 2) or Mul(d, d), and the root as Sqrt or Pow(v, +-0.5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from truehalf.ir.facts import is_op, producer_of
-from truehalf.patterns.frame import Match, Pattern, Subject, scalar
+from truehalf.patterns.frame import Pattern, Subject, scalar
 
 # By power of a root: the operators that divide by it.
 _DIVIDERS: dict[float | None, tuple[str, ...]] = {0.5: ("Div", "Reciprocal"), -0.5: ("Mul",)}
@@ -38,15 +36,13 @@ class DecomposedLayerNorm(Pattern):
     Source: float16 ends at 65504; opset 17 has LayerNormalization.
     """
 
-    id = "decomposed-layer-norm"
+    id, op_types = "decomposed-layer-norm", ("Sqrt", "Pow")
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        for node in subject.of_type("Sqrt", "Pow"):
-            power = 0.5 if node.op_type == "Sqrt" else scalar(node.inputs[1])
-            variance = _mean_above(producer_of(node.inputs[0], "Add"))
-            dividers = [reader for reader in node.outputs[0].consumers() if is_op(reader, *_DIVIDERS.get(power, ()))]
-            if dividers and variance is not None and _is_variance(variance):
-                yield Match(node)
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        power = 0.5 if node.op_type == "Sqrt" else scalar(node.inputs[1])
+        dividers = [reader for reader in node.outputs[0].consumers() if is_op(reader, *_DIVIDERS.get(power, ()))]
+        variance = _mean_above(producer_of(node.inputs[0], "Add"))
+        return bool(dividers) and variance is not None and _is_variance(variance)
 
 
 def _mean_above(add: ir.Node | None) -> ir.Node | None:

@@ -54,7 +54,9 @@ class UnsupportedOp(Pattern):
             elif not has(node, Trait.SEQUENCE | Trait.BITWISE) and node.op_type not in ("Unique", *_RESIZES):
                 missing = [version for version in subject.versions if not builds(node.op_type, version)]
                 if missing:
-                    yield Match(node, _missing(node.op_type, missing))
+                    came, names = since(node.op_type), " and ".join(named(version) for version in missing)
+                    later = f"; {named(came)} has it" if came is not None else ""
+                    yield Match(node, f"{names} {'has' if len(missing) == 1 else 'have'} no {node.op_type}{later}.")
                 else:
                     yield from (Match(node, *refusal) for refusal in refusals(node, subject))
 
@@ -70,16 +72,9 @@ def not_inlined(reason: str) -> Match:
 
 
 def _of_plugin(node: ir.Node, subject: Subject) -> bool:
-    if {node.op_type, f"{node.domain}::{node.op_type}"} & subject.plugin_ops:
+    if {node.op_type, f"{node.domain}::{node.op_type}"} & set(subject.plugin_ops):
         return True
     return node.op_type.endswith(_SHIPPED_SUFFIX) or node.op_type.startswith(_SHIPPED_PREFIX)
-
-
-def _missing(op_type: str, versions: list[tuple[int, int]]) -> str:
-    came = since(op_type)
-    names = " and ".join(named(version) for version in versions)
-    later = f"; {named(came)} has it" if came is not None else ""
-    return f"{names} {'has' if len(versions) == 1 else 'have'} no {op_type}{later}."
 
 
 def _opsets(subject: Subject) -> Iterator[Match]:
@@ -116,10 +111,10 @@ class Unique(Pattern):
     matrix (Unique).
     """
 
-    id, severity = "unique", "error"
+    id, severity, op_types = "unique", "error", ("Unique",)
 
-    def find(self, subject: Subject) -> Iterator[Match]:
-        return (Match(node) for node in subject.of_type("Unique") if not _of_plugin(node, subject))
+    def holds(self, node: ir.Node, subject: Subject) -> bool:
+        return not _of_plugin(node, subject)
 
 
 class SequenceOps(Pattern):

@@ -47,10 +47,6 @@ class Writer:
         self.names, self.done = Names(model), done
         self._constants: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
-    def changed(self, node: ir.Node) -> None:
-        """Count a node that was rewritten."""
-        self.done.counts[node.op_type] += 1
-
     def replace(self, node: ir.Node, *results: ir.Value) -> None:
         """Let `results` stand for the outputs of a node, and remove it with everything that only it read.
 
@@ -69,7 +65,7 @@ class Writer:
                 old.name = self.names.fresh(f"{name}.before")
                 new.name = name
         drop(*node.outputs)
-        self.changed(node)
+        self.done.counts[node.op_type] += 1
 
     def at(self, node: ir.Node) -> Build:
         return Build(self, node)
