@@ -98,7 +98,7 @@ def lint(
 
 @dataclass(frozen=True)
 class RepairReport:
-    """What was done.
+    """Changes by pass, and the places that were refused.
 
     Attributes:
         counts: by pass, in the order in which they ran, how many places it changed.

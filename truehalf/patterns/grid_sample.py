@@ -158,7 +158,7 @@ def _rows(build: Build, x: ir.Value, flat: ir.Value, **attributes: Any) -> ir.Va
 
 
 def _sampled(build: Build, x: ir.Value, grid: ir.Value, table: _Table) -> ir.Value:
-    """[n, c, p, q], from a grid of [n, p, q, 2]."""
+    """Sample x of [n, c, h, w] at a grid of [n, p, q, 2]; returns [n, c, p, q]."""
     position = _positions(build, build.cast(grid, ir.DataType.FLOAT), table)
     cell = build.cast(_exact(build.op("Floor", position)), ir.DataType.INT64, "cell")
     first = build.op("Min", build.op("Max", cell, build.ints(0)), table.last, label="first")  # whatever NaN became
@@ -179,7 +179,7 @@ def _sampled(build: Build, x: ir.Value, grid: ir.Value, table: _Table) -> ir.Val
 
 
 def _positions(build: Build, grid: ir.Value, table: _Table) -> ir.Value:
-    """The grid in pixels; the operations and their order are those of ONNX Runtime, so that every bit is the same."""
+    """Convert the grid to pixels by the operations of ONNX Runtime in their order, so that every bit is the same."""
     node, one, half = build.node, build.floats(1.0), build.floats(0.5)
     shifted = _exact(build.op("Add", grid, one, label="shifted"))
     border = node.attributes.get_string("padding_mode", "zeros") == "border"
@@ -205,14 +205,14 @@ def _exact(value: ir.Value) -> ir.Value:
 
 
 def _extent(build: Build, size: ir.Value) -> ir.Value:
-    """(w - 1, h - 1)."""
+    """Compute (w - 1, h - 1)."""
     if (known := constant_of(size)) is not None:
         return build.floats(known - 1, "extent")
     return _exact(build.op("Sub", size, build.floats(1.0), label="extent"))
 
 
 def _tent(build: Build, distance: ir.Value, corners: list[int]) -> ir.Value:
-    """max(0, 1 - |d - corner|) for each of the four."""
+    """Compute max(0, 1 - |d - corner|) for each of the four."""
     away = build.op("Abs", build.op("Sub", distance, build.floats(corners)), label="away")
     return build.op("Relu", build.op("Sub", build.floats(1.0), away))  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""Who knows a value, which sizes are known before a run, and which depend on data.
+"""Origins of values: host or device, known before a run, or sized by data.
 
 Origin, by who knows it. TensorRT computes the first three on the host, as shape tensors; of the fourth that is not
 documented:
@@ -34,7 +34,7 @@ _SHAPE_INPUT_MAX = 64  # elements of a shape tensor that is computed on the host
 
 
 class Origin(IntEnum):
-    """Who knows a value."""
+    """Where a value is known."""
 
     CONSTANT = 0
     SHAPE = 1
@@ -44,7 +44,7 @@ class Origin(IntEnum):
 
 
 class Values:
-    """The facts of all values of a sorted graph and of its subgraphs."""
+    """Origins and sizes of all values of a sorted graph and of its subgraphs."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._origins: dict[ir.Value, Origin] = {}
@@ -57,21 +57,21 @@ class Values:
         self._walk(graph)
 
     def origin(self, value: ir.Value | None) -> Origin:
-        """Who knows a value; an input that is left out is a constant."""
+        """Return the origin of a value; an input that is left out is a constant."""
         if value is None or value.is_initializer():
             return Origin.CONSTANT
         return self._origins.get(value, Origin.DATA)
 
     def sizes(self, value: ir.Value | None) -> list[int] | None:
-        """The elements of a constant, or of what is moved out of shapes, where all of them are known before a run."""
+        """List the elements of a constant, or of a vector moved out of shapes, if all are known before a run."""
         return ints(sizes_in(value, self._known))
 
     def sized_by_data(self, value: ir.Value | None) -> bool:
-        """Whether the size of a tensor depends on what a run computes, so that it may be empty."""
+        """Return True if the size of a tensor depends on values that a run computes, so that it may be empty."""
         return value in self._sized
 
     def counted(self, value: ir.Value | None) -> bool:
-        """Whether a value is computed from the size of a tensor that is sized by data."""
+        """Return True if a value is computed from the size of a tensor that is sized by data."""
         return value in self._counted
 
     def _walk(self, graph: ir.Graph) -> None:
@@ -131,15 +131,15 @@ _FEW = 64  # elements of a vector that is looked into
 
 
 def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor of an initializer or of a Constant node; None for what is computed."""
+    """Return the tensor of an initializer or of a Constant node; None for a computed value."""
     return ir.convenience.get_const_tensor(value) if value is not None else None
 
 
 def sizes_in(value: ir.Value | None, known: dict[ir.Value, Sizes | None]) -> Sizes | None:
-    """The elements of an int64 vector or number; None of another tensor, of a longer one, and where nothing is known.
+    """Return the elements of an int64 vector or number; None for another or longer tensor, or if nothing is known.
 
     Args:
-        known: those of other values, which gets those that are found.
+        known: results for other values, to which new ones are added.
     """
     if value is None or value.dtype != ir.DataType.INT64:
         return None

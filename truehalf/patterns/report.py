@@ -34,7 +34,7 @@ _WIDTH_MIN, _WIDTH_MAX = 60, 120
 
 @dataclasses.dataclass(frozen=True)
 class LintReport:
-    """What lint found.
+    """Findings of one model.
 
     Attributes:
         target: what was looked at, for the first line.
@@ -51,7 +51,7 @@ class LintReport:
     ignored: Mapping[str, int]
 
     def reaches(self, severity: str) -> bool:
-        """Whether a finding is at least this severe; "never": none is."""
+        """Return True if a finding is at least this severe; "never": none is."""
         return bool(failing(self.findings, severity))
 
     def to_json(self) -> JsonObject:
@@ -99,7 +99,7 @@ def summary(findings: Sequence[Finding], ignored: Mapping[str, int]) -> LintSumm
 
 
 def failure(findings: Iterable[Finding]) -> str:
-    """The findings that end a stage, a line for each rule with its first place."""
+    """Format the findings that end a stage, a line for each rule with its first place."""
     return "\n  ".join(
         f"{first.severity} {first.rule} ({_total([first, *rest])}): {first.message} First at {_place(first)}."
         for first, *rest in _groups(findings)
@@ -107,7 +107,7 @@ def failure(findings: Iterable[Finding]) -> str:
 
 
 def unmatched(ignored: Mapping[str, int]) -> list[str]:
-    """A line for each entry of lint.ignore that took nothing away."""
+    """Format a line for each entry of lint.ignore that took nothing away."""
     return [
         coded("no-match", f"lint.ignore: {text!r} matches no finding") for text, number in ignored.items() if not number
     ]
@@ -138,7 +138,7 @@ def lint_report(model: Model, tensorrt: str | None, ignore: Sequence[str], plugi
 def lint_of_trace(
     model: ir.Model, options: LintConfig, plugin_ops: Sequence[str], repair: Sequence[str]
 ) -> LintSummary:
-    """TensorRT compatibility, for the report; the gate leaves out what repair repairs.
+    """Lint a traced model for its report; the gate leaves out patterns that repair fixes.
 
     Raises:
         StageError: when there are findings of the severity that ends the stage, with all their rules, or lint raises
@@ -169,8 +169,10 @@ def lint_of_trace(
 
 
 def text(report: LintReport, width: int, places: int | None = PLACES_SHOWN) -> str:
-    """The findings, those of one kind together, in lines of at most `width` columns where names allow it; of each kind
-    the first `places` nodes, or all of them (None).
+    """Format findings, those of one kind together, in lines of at most `width` columns where names allow it.
+
+    Args:
+        places: of each kind only the first nodes; None: all of them.
     """
     width = max(_WIDTH_MIN, min(width, _WIDTH_MAX))
     number = counts(report.findings)["counts"]
@@ -187,7 +189,7 @@ def text(report: LintReport, width: int, places: int | None = PLACES_SHOWN) -> s
 
 
 def _groups(findings: Iterable[Finding]) -> Iterator[list[Finding]]:
-    """Findings that say the same of several places, in the order of the first of each."""
+    """Yield groups of findings with the same text, in the order of the first of each."""
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         key = (finding.severity, finding.rule, finding.message, finding.remedy)
@@ -216,7 +218,7 @@ def _total(group: Iterable[Finding]) -> int:
 
 
 def explained(rule: str, rules: Mapping[str, Pattern]) -> str:
-    """What the documentation says of a rule: why it is a finding, and what to write instead.
+    """Return the documentation of a rule: why it is a finding, and what to write instead.
 
     Raises:
         StageError: none of `rules`.

@@ -20,7 +20,7 @@ from truehalf.ir.passes import Done
 
 
 class NotEqualError(Exception):
-    """The rewritten graph would not be equal; says why."""
+    """Raised with the reason why a rewritten graph would not be equal."""
 
 
 def fix_each(writer: Writer, nodes: Iterable[ir.Node | None], rewrite: Callable[[ir.Node], None]) -> None:
@@ -90,7 +90,7 @@ class Build:
         self._stem = node.name or f"{node.op_type}_{node.outputs[0].name}"
 
     def op(self, op_type: str, *inputs: ir.Value | None, count: int = 1, label: str = "", **attributes: Any) -> Any:
-        """The value of a new node, or a list of `count` values."""
+        """Insert a new node and return its value, or a list of `count` values."""
         made = ir.node(op_type, list(inputs), attributes, num_outputs=count)
         made.name = self._writer.names.fresh(f"{self._stem}.{label or op_type}")
         made.metadata_props.update(self.node.metadata_props)
@@ -117,7 +117,7 @@ class Build:
 
 
 def drop(*values: ir.Value | None) -> None:
-    """Take out what writes values that nothing reads, with its subgraphs, and then what nothing reads any more."""
+    """Remove nodes that write only unread values, with their subgraphs, and then those that became unread."""
     waiting = list(values)
     while waiting:
         value = waiting.pop()
@@ -145,14 +145,17 @@ def graph_of(node: ir.Node) -> ir.Graph:
 
 
 def ints_of(value: ir.Value | None) -> list[int] | None:
-    """A small constant as integers."""
+    """Read a constant as integers; None for another value."""
     array = constant_of(value)
     return None if array is None or array.dtype.kind not in "iu" else [int(number) for number in array.ravel()]
 
 
 def axes_of(node: ir.Node, rank: int | None) -> list[int] | None:
-    """Axes of Squeeze, Unsqueeze or a Reduce, by attribute or input, not negative where the rank is known; [] for
-    none given, None where only a run knows them."""
+    """Read the axes of Squeeze or Unsqueeze, by attribute or input, not negative where the rank is known.
+
+    Returns:
+        [] where none are named; None where only a run knows them.
+    """
     axes: Sequence[int] | None = node.attributes.get_ints("axes")
     if axes is None:
         axes = ints_of(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else []

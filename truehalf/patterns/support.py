@@ -56,22 +56,22 @@ _SINCE: dict[str, Version] = {
 
 
 def builds(op_type: str, version: Version) -> bool:
-    """Whether TensorRT builds an operator of the default domain."""
+    """Return True if TensorRT builds an operator of the default domain."""
     return op_type in _BUILT or (op_type in _SINCE and version >= _SINCE[op_type])
 
 
 def since(op_type: str) -> Version | None:
-    """The version that an operator came with, where it came after 10.0."""
+    """Return the version that an operator came with, if after 10.0."""
     return _SINCE.get(op_type)
 
 
 def opset_max(version: Version) -> int:
-    """The latest opset that a version reads."""
+    """Return the latest opset that a version reads."""
     return max(opset for first, opset in OPSET_MAX.items() if version >= first)
 
 
 def parse_version(text: str | None) -> tuple[Version, ...]:
-    """The versions that are stated by "10", "11.4" or "10.16.1.11"; None means those of CHECKED.
+    """Read the versions that are stated by "10", "11.4" or "10.16.1.11"; None means those of CHECKED.
 
     Raises:
         StageError: when it is none of 10 or 11.
