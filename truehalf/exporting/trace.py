@@ -35,13 +35,13 @@ from truehalf.io_spec.in_file import attach, check_declared, check_names, named_
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_file import load_model, save_model
-from truehalf.linting import RULES
-from truehalf.linting.ignoring import parse_ignores
-from truehalf.linting.plugin_ops import ops_of_plugins
-from truehalf.linting.report import LintSummary, lint_of_trace
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
+from truehalf.patterns import RULES
+from truehalf.patterns.ignoring import parse_ignores
+from truehalf.patterns.operators import ops_of_plugins
+from truehalf.patterns.report import LintSummary, lint_of_trace
 from truehalf.verification.empty_tensors import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 

@@ -12,7 +12,7 @@ from truehalf.json_values import JsonObject, from_fields, no_facts, to_fields
 
 if TYPE_CHECKING:
     from truehalf.ir.facts import ModelFacts
-    from truehalf.linting.report import LintSummary
+    from truehalf.patterns.report import LintSummary
     from truehalf.verification.metrics.tensors import Parity
 
 

@@ -33,8 +33,7 @@ from truehalf.exporting.onnx_source import pass_on
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
-from truehalf.linting import RULES
-from truehalf.linting.report import REPAIRED_BY
+from truehalf.patterns import RULES
 from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
@@ -210,7 +209,7 @@ def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Pat
 
 
 def test_rules_are_mended_by_passes_that_there_are() -> None:
-    assert set(REPAIRED_BY) <= set(RULES) and set(REPAIRED_BY.values()) <= set(RepairPass)
+    assert {rule.repair for rule in RULES.values()} <= {"", *RepairPass}
 
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class HalfTracing:
             file to.
         trace: exporter, opset and dynamic axes of the export.
         slim: patterns of onnxslim to leave out.
-        repair: passes of truehalf.repairs.PASSES; None: all.
+        repair: passes of truehalf.patterns.PASSES; None: all.
     """
 
     precision: Precision
