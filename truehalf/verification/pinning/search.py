@@ -140,7 +140,8 @@ def ranked(
     order = list(error_of)
     # What rounding explains moves the outputs of a network of near ties, too.
     order.sort(key=lambda node: all(error.relative < WRONG for error in by_node[node]))
-    order += [node for node in files.reference.graph if len(with_makers(node)) > 1 and node not in by_node]
+    others = [node for node in files.reference.graph if node not in by_node and not is_op(node, *_NEVER)]
+    order += sorted(others, key=lambda node: len(with_makers(node)) == 1)  # exact ones last, as a comparison
 
     units: dict[tuple[str, ...], float] = {}
     for node in order:
