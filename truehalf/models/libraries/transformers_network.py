@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.config.schema import Config
 from truehalf.errors import StageError, failing, first_line, some_of
-from truehalf.models.architectures.ltdetr import begin_as_torch
 from truehalf.models.hub.files import CONFIGURATION, read_mapping
 from truehalf.models.model import Task
 
@@ -95,6 +94,19 @@ def opened_network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.M
         ),
     )
     return network.eval(), _checked(report, folder)
+
+
+def begin_as_torch(network: torch.nn.Module) -> None:
+    """Begin convolutions and batch norms as torch does.
+
+    `transformers` begins those of RT-DETR, of its successors and of DEIMv2's adapter so small that features vanish:
+    all queries score alike, which of them are taken is chance, and in FP16 nothing is left.
+    """
+    import torch
+
+    for part in network.modules():
+        if isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
+            part.reset_parameters()
 
 
 def _checked(report: dict[str, Any], folder: Path) -> list[str]:
