@@ -1,6 +1,6 @@
 """Export of a torch module as FP32 ONNX with stable names, known value types and its I/O spec, compared with torch by
 the rule of truehalf.verification.metrics.tensors. What the trace has baked in is looked for on inputs that differ
-(truehalf.exporting.baked).
+(truehalf.exporting.decisions).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from truehalf.exporting.against_torch import (
     torch_outputs,
     unread_inputs,
 )
-from truehalf.exporting.baked import explaining, what_was_baked
-from truehalf.exporting.baked.repeated import check_repeats
-from truehalf.exporting.baked.subject import Subject
+from truehalf.exporting.decisions import Subject, check_repeats, explaining, what_was_baked
 from truehalf.exporting.export import export
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.files import check_outputs, destination, write_text, written_whole
