@@ -18,7 +18,7 @@ import torch
 import transformers
 from transformers.models.deimv2.modeling_deimv2 import Deimv2DINOv3ConvEncoder
 
-from truehalf.models.libraries.transformers_network import begin_as_torch
+from truehalf.models.sources.huggingface import begin_as_torch
 
 DECODERS = ("dfine", "rtdetrv2")
 _STRIDES = (8, 16, 32)
