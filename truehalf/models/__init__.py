@@ -1,1 +1,1 @@
-"""Checkpoints and code as torch modules: `sources/`, one file a source; `libraries/`, `hub/`."""
+"""Checkpoints and code as torch modules: `sources/`, one file a source."""
