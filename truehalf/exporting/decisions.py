@@ -130,7 +130,8 @@ def explaining(subject: Subject) -> Iterator[None]:
             check_repeats(lambda feed=feed: subject.run(feed), subject.spec, subject.options, known)
         changes_of_state(subject, [feed for feed, _ in subject.pairs])
         own, installed = _warned(subject.caught)
-        raise StageError(error.code, f"{error.text}.{_decided(list(own.values()) or installed)}") from error
+        text = error.text.partition("; ")[0] if own and error.code == "wrong-shape" else error.text
+        raise StageError(error.code, f"{text}.{_decided(list(own.values()) or installed)}") from error
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------

@@ -2,13 +2,11 @@
 
 torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope
 dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names
-                here; not optimised, that is a later step. What detectors of `transformers` need:
+                here. torch's optimizer leaves no sequences, which shape inference takes for equally large parts, and
+                no casts to the same type. What detectors of `transformers` need:
                 - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
                 - len(tensor) fixes the axis at its traced length; while exporting it is tensor.shape[0]
                 - torch_int(size), a function of transformers, fixes it, too; while exporting it passes sizes on
-                - SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], because shape inference takes all
-                  elements of a sequence for equally large, and TensorRT has no sequences
-                - CastLike(x, y) -> x where both have one type
                 Height and width that vary do so in steps (truehalf.models.sizes.step): strides divide images of such
                 sides evenly, and torch.export would otherwise ask of each stride whether a rest is left
 """
@@ -33,11 +31,9 @@ import onnx_ir as ir
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import RAISED, StageError
 from truehalf.exporting.after_export import (
-    DropCastsToOwnType,
     DynamicAxes,
     NameAxes,
     NameByScope,
-    SplitWithoutSequences,
 )
 from truehalf.exporting.torchscript import Names, export_torchscript
 from truehalf.ir.passes import Passes
@@ -88,8 +84,6 @@ def export(
         try:
             write(module, tuple(example_inputs), Path(path), Names(list(input_names), list(output_names)), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
-            if options.exporter is Exporter.dynamo:
-                ir.save(DropCastsToOwnType()(ir.load(path)).model, path)
         except (StageError, OSError):
             raise
         except RAISED as error:  # the exporters raise what the module's code and torch's internals raise
@@ -150,12 +144,12 @@ def _export_dynamo(
         opset_version=opset,
         input_names=names.inputs,
         output_names=names.outputs,
-        optimize=False,
+        optimize=True,
         verbose=False,
         custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},
     )
     assert written is not None
-    Passes(SplitWithoutSequences(), NameByScope(), NameAxes(dynamic_axes))(written.model)
+    Passes(NameByScope(), NameAxes(dynamic_axes))(written.model)
     ir.save(written.model, path)
 
 
@@ -229,7 +223,7 @@ def _sizes_stay_symbols(module: torch.nn.Module) -> Iterator[None]:
         return torch.sym_int(value) if symbolic else otherwise(value)  # type: ignore[no-untyped-call]
 
     files = {type(part).__module__ for part in module.modules()}
-    spaces = [vars(sys.modules[name]) for name in files if name.partition(".")[0] != "torch"]
+    spaces = [vars(sys.modules[name]) for name in files if name in sys.modules and name.partition(".")[0] != "torch"]
     without_len = [space for space in spaces if "len" not in space]
     given = [(space, space["torch_int"]) for space in spaces if callable(space.get("torch_int"))]
     for space in without_len:

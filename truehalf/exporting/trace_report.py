@@ -53,7 +53,7 @@ class TraceReport:
     """What was written, and what was compared.
 
     Attributes:
-        exporter: its name; PASSED_ON of truehalf.exporting.onnx_source for a file.
+        exporter: its name; PASSED_ON of truehalf.exporting.trace for a file.
         opset: of the default domain.
         warnings: the exporter's, by category.
         parameters: how many numbers the model has.

@@ -15,7 +15,7 @@ from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.small_modules import sized
 from truehalf.exporting.configured import export_configured
-from truehalf.exporting.onnx_source import PASSED_ON
+from truehalf.exporting.trace import PASSED_ON
 from truehalf.models.configuration import validated
 from truehalf.runtime.ort import Session
 

@@ -17,7 +17,7 @@ from tests.messages import expect, raises
 from tests.truehalf.models.refusing import in_order, refuses
 from truehalf.config.schema import Config
 from truehalf.exporting.configured import export_configured
-from truehalf.exporting.onnx_source import PASSED_ON
+from truehalf.exporting.trace import PASSED_ON
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.ir.model_file import load_model
 from truehalf.models.configuration import validated
