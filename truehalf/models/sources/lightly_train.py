@@ -15,6 +15,7 @@ import contextlib
 import copy
 import importlib
 import importlib.metadata
+import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +29,7 @@ from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
-from truehalf.models.declared import declared_inputs, named_classes
-from truehalf.models.extras import extra
+from truehalf.models.declared import declared_inputs
 from truehalf.models.model import QUERIES, Model
 from truehalf.models.weights import fill
 
@@ -120,7 +120,7 @@ def open_model(config: Config, root: Path) -> Model:
             known; when the checkpoint cannot be read as data, is of another model, or says another name or decoder than
             the configuration; when the network cannot take images of this size.
     """
-    extra("lightly_train", "lightly", "lightly-train (AGPL-3.0)")
+    _check_installed()
     wanted = _wanted(config, root)
     if not _detector().is_supported_model(wanted.name):
         known = ", ".join(_detector().list_model_names())
@@ -152,6 +152,23 @@ def open_model(config: Config, root: Path) -> Model:
         prepared=lambda: _prepared(module, images),
         notes=notes,
     )
+
+
+def _check_installed() -> None:
+    """Refuse where lightly-train is missing or cannot be imported, with what to install.
+
+    torchvision's operators are compiled against one build of torch. Beside another one (a CPU build beside a CUDA
+    build, or another release) its import ends with "operator torchvision::nms does not exist".
+    """
+    called = "model.source: lightly-train (AGPL-3.0) is"
+    if importlib.util.find_spec("lightly_train") is None:
+        raise StageError("package-missing", f"{called} not installed: pip install 'truehalf[lightly]'")
+    remedy = (
+        ". torch and torchvision have to be of releases that belong together and of one build, both for the CPU or "
+        "both for the same CUDA; install the two in one command: pip install --force-reinstall torch torchvision"
+    )
+    with failing("package-missing", f"{called} installed and cannot be imported", remedy):
+        importlib.import_module("lightly_train")
 
 
 def _wanted(config: Config, root: Path) -> _Wanted:
@@ -201,7 +218,10 @@ def _of_checkpoint(content: Mapping[str, Any], path: Path, config: Config, size:
     further = {key: value for key, value in arguments.items() if key not in _SET_HERE}
     if isinstance(further.get("backbone_args"), Mapping):
         further["backbone_args"] = {k: v for k, v in further["backbone_args"].items() if k not in _OF_WEIGHTS}
-    given = named_classes(config, len(classes), str(path))
+    given = config.model.classes
+    if given is not None and len(given) != len(classes):
+        message = f"model.classes: {path} has {len(classes)}; expected as many names or null, got {len(given)}"
+        raise StageError("wrong-class-count", message)
     classes = classes if given is None else dict(zip(classes, given, strict=True))
     return _Wanted(stored, classes, size or (height, width), further, _of_network(tensors), f"weights: {path}")
 
