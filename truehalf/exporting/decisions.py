@@ -29,17 +29,16 @@ import numpy as np
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import StageError
 from truehalf.exporting.against_torch import tensors_of, torch_outputs
-from truehalf.exporting.agreement import Rule, all_finite, largest_values
 from truehalf.exporting.reads import Read, reads
 from truehalf.exporting.trace_report import SHOWN, Baked
-from truehalf.exporting.variations import disturbed, longer_axes, other_batches, variations
+from truehalf.exporting.variations import CHANGES, FLAT, disturbed, longer_axes, other_batches, variations
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.own_code import is_own, is_own_class, nodes_of, shown_file, source_of
 from truehalf.models.sizes import other_axes
 from truehalf.runtime.ort import Session
-from truehalf.verification.metrics.tensors import query_outputs
+from truehalf.verification.metrics.tensors import SHARE, compare_runs, query_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -48,10 +47,66 @@ Arrays = Mapping[str, np.ndarray]
 Statement = tuple[str, int]  # file as it is shown, first line
 _OF_CONSTANTS = ("torch.tensor results", "torch.as_tensor results", "torch.from_numpy results", "There are")
 _MESSAGE = re.compile(r"print|warnings\.warn|.*\.(debug|info|warning|error|critical|exception|log)")
+_DETECTIONS = ("logits", "boxes", "scores", "labels")  # kinds of outputs whose rows belong together
+_OF_ITS_LARGEST, _LEAST = 0.01, 1e-6
 _RANDOM = (
     "the module draws random numbers (dropout(training=True), torch.rand), reads a clock, or keeps something from call "
     "to call; a file does none of it: take it out of forward, or give it as an input"
 )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Compare outputs on one input: of a detector together, each other output by itself, so that a large one hides no
+    small one. Of an output whose values are all small, a difference counts from a hundredth of its largest on.
+
+    Attributes:
+        spec: I/O spec, of which the outputs are read.
+        options: atol and rtol of the value rule.
+        largest: by output, the largest value that torch has computed for it.
+    """
+
+    spec: IoSpec
+    options: TraceConfig
+    largest: Mapping[str, float]
+
+    def difference(self, reference: Arrays, other: Arrays) -> str:
+        """What is wrong, for a message; empty where the two agree."""
+        for names in self._groups():
+            one, two = ({name: run[name] for name in names} for run in (reference, other))
+            atol = min(self.options.atol, max(_OF_ITS_LARGEST * max(self.largest[name] for name in names), _LEAST))
+            queries = [name for name in query_outputs(self.spec) if name in names]
+            try:
+                found = compare_runs([(one, two)], atol=atol, rtol=self.options.rtol, queries=queries)
+            except StageError as error:
+                return error.text
+            if not found["agree"] and any(array.size for array in one.values()):
+                errors = ", ".join(f"{name} {error:.3g}" for name, error in found["max_abs"].items())
+                return (
+                    f"{found['share']:.2%} of the values agree, expected {SHARE:.1%} (atol {atol:.3g}, rtol "
+                    f"{self.options.rtol:g}; largest differences: {errors})"
+                )
+        return ""
+
+    def _groups(self) -> list[list[str]]:
+        together = [each.name for each in self.spec.outputs if each.kind in _DETECTIONS]
+        single = [[each.name] for each in self.spec.outputs if each.name not in together]
+        return ([together] if together else []) + single
+
+
+def largest_values(runs: Sequence[Arrays]) -> dict[str, float]:
+    """By output, the largest finite value of all runs."""
+    found: dict[str, float] = {}
+    for run in runs:
+        for name, array in run.items():
+            finite = np.abs(np.asarray(array, np.float64))
+            finite = finite[np.isfinite(finite)]
+            found[name] = max(found.get(name, 0.0), float(finite.max(initial=0.0)))
+    return found
+
+
+def all_finite(outputs: Arrays) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in outputs.values() if array.dtype.kind == "f")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +158,7 @@ def what_was_baked(subject: Subject) -> Baked:
     compared: dict[str, Arrays] = {}
     skipped = ["all: random weights keep arbitrary queries"]
     if subject.spec.trained or not query_outputs(subject.spec):
-        compared, skipped = _compared(subject, base, seen, own or installed)
+        compared, skipped = _compared(subject, base, seen, own, installed)
     opened = list(own)
     if kept := changes_of_state(subject, [base, *compared.values()]):
         opened.append(kept)
@@ -138,7 +193,7 @@ def explaining(subject: Subject) -> Iterator[None]:
 
 
 def _compared(
-    subject: Subject, base: Arrays, seen: Sequence[Arrays], places: Sequence[str]
+    subject: Subject, base: Arrays, seen: Sequence[Arrays], own: Sequence[str], installed: Sequence[str]
 ) -> tuple[dict[str, Arrays], list[str]]:
     """The further inputs on which the two agree, by what was changed; what was skipped, with the reason.
 
@@ -147,8 +202,9 @@ def _compared(
     """
     session = Session(subject.path)
     compared, skipped = {}, []
+    changes = {**CHANGES, **(FLAT if own else {})}
     samples = [("", feed, known) for feed, known in subject.pairs if not other_axes(feed, subject.example)]
-    further = [*variations(subject.spec, base, seen), *other_batches(subject.spec, seen)]
+    further = [*variations(subject.spec, base, seen, changes), *other_batches(subject.spec, seen)]
     for change, feed, known in [*samples, *((*each, None) for each in further)]:
         try:
             outputs = known or _steady(subject, feed)
@@ -171,8 +227,8 @@ def _compared(
             where = f"an input that is {change} ({ranges})" if change else "a sample"
             raise StageError(
                 "outputs-differ",
-                f"torch and the traced file compute other outputs on {where}: {difference}.{_decided(places)} Try the "
-                "other exporter (trace.exporter), or set trace.atol and trace.rtol where rounding explains it",
+                f"torch and the traced file compute other outputs on {where}: {difference}.{_decided(own or installed)} "
+                "Try the other exporter (trace.exporter), or set trace.atol and trace.rtol where rounding explains it",
             )
         elif change:
             compared[change] = feed

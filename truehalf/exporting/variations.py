@@ -25,29 +25,36 @@ Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
 _DISTURBED = 1e-5
 
-# A share of the range at each value, 0 to 1, and a generator -> another share. No picture that a camera may give has
-# all of it: the ends of the range are in the last three.
-CHANGES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+_Changes = Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
+
+# A share of the range at each value, 0 to 1, and a generator -> another share.
+CHANGES: _Changes = {
     "dim": lambda share, rng: share * 0.2,
     "bright": lambda share, rng: 1 - (1 - share) * 0.2,
     "inverted": lambda share, rng: 1 - share,
-    "noise": lambda share, rng: rng.uniform(-0.05, 1.05, share.shape),
+    "noise": lambda share, rng: rng.uniform(-0.05, 1.05, share.shape),  # reaches both ends of the range
+}
+# Where the user's code reads values: no picture, so that a detector's queries would all tie.
+FLAT: _Changes = {
     "all least": lambda share, rng: np.zeros_like(share),
     "all largest": lambda share, rng: np.ones_like(share),
 }
 
 
-def variations(spec: IoSpec, base: Arrays, seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+def variations(
+    spec: IoSpec, base: Arrays, seen: Sequence[Arrays], changes: _Changes
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Make feeds of the shapes and dtypes of `base`, all inputs changed at once: (name of the change, feed).
 
     Args:
         spec: I/O spec, of which the inputs are read.
         base: a real feed.
         seen: real feeds, for the ranges of inputs that are no images.
+        changes: CHANGES, FLAT or both.
     """
     entries = {entry.name: entry for entry in spec.inputs}
     ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
-    for number, (label, change) in enumerate(CHANGES.items()):
+    for number, (label, change) in enumerate(changes.items()):
         rng = np.random.default_rng([_SEED, number])
         feed = {
             name: array

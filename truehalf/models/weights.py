@@ -5,7 +5,7 @@ Tensors that a module ties (several names, one storage) may stand in the file un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,12 +83,7 @@ def _check_architecture(
     ]
     if not (missing or unexpected or wrong):
         return
-    kinds = (
-        ("of another shape or type", wrong),
-        ("missing in the file", missing),
-        ("unexpected in the file", unexpected),
-    )
-    lines = [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds if found]
+    lines = differences(wrong, missing, unexpected)
     if prefix := _prefix(expected, tensors):
         lines.append(
             f"  every name in the file begins with {prefix!r}, which the model's do not have; "
@@ -99,6 +94,12 @@ def _check_architecture(
         f"weights: {named} belongs to another architecture; give the file that was trained with this model and "
         "decoder, or the model that these weights were trained with\n" + "\n".join(lines),
     )
+
+
+def differences(wrong: Sequence[str], missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
+    """Make lines of an error on tensors that do not fit a module: how many of each kind, and the first five."""
+    kinds = {"of another shape or type": wrong, "missing in the file": missing, "unexpected in the file": unexpected}
+    return [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds.items() if found]
 
 
 def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> str | None:

@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truehalf.exporting.variations import CHANGES, disturbed, variations
+from truehalf.exporting.variations import CHANGES, FLAT, disturbed, variations
 from truehalf.io_spec.spec import InputSpec, IoSpec
+
+ALL = {**CHANGES, **FLAT}
 
 
 def of(entry: dict[str, Any], *arrays: np.ndarray) -> dict[str, np.ndarray]:
     seen = [{"x": array} for array in arrays]
     spec = IoSpec.from_json({"inputs": [{"name": "x"} | entry]})
-    return {said: feed["x"] for said, feed in variations(spec, seen[0], seen)}
+    return {said: feed["x"] for said, feed in variations(spec, seen[0], seen, ALL)}
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -29,7 +31,7 @@ def test_pictures_stay_within_what_the_preprocessing_gives(layout: str, top: int
     pixels = np.random.default_rng(0).uniform(0.3 * top, 0.6 * top, shape)
     picture = ((pixels - np.reshape(mean, axes)) / np.reshape(std, axes)).astype(dtype)
     made = of(entry, picture)
-    assert len(made) == len(CHANGES) and all(each.shape == shape and each.dtype == dtype for each in made.values())
+    assert len(made) == len(ALL) and all(each.shape == shape and each.dtype == dtype for each in made.values())
     back = {said: each * np.reshape(std, axes) + np.reshape(mean, axes) for said, each in made.items()}
     assert all(each.min() > -1e-3 * top and each.max() < 1.001 * top for each in back.values())
     assert back["noise"].min() < 1e-3 * top and back["all largest"].min() > 0.999 * top
@@ -69,7 +71,7 @@ def test_booleans_are_all_and_none() -> None:
 def test_inputs_are_varied_together_and_sizes_are_left() -> None:
     spec = IoSpec((InputSpec("a"), InputSpec("b"), InputSpec("size", "picture_size")))
     base = {name: np.array([[1.0, 2.0]], np.float32) for name in ("a", "b")} | {"size": np.array([[64, 64]])}
-    made = dict(variations(spec, base, [base]))
+    made = dict(variations(spec, base, [base], ALL))
     assert made["inverted"]["a"].tolist() == made["inverted"]["b"].tolist() == [[2, 1]]
     assert all(feed["size"].tolist() == [[64, 64]] for feed in made.values())
 

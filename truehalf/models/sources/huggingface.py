@@ -32,6 +32,7 @@ from truehalf.models.hub_files import (
 )
 from truehalf.models.hub_processor import preprocessing_of_processor
 from truehalf.models.model import QUERIES, Model, Task
+from truehalf.models.weights import differences
 
 if TYPE_CHECKING:
     import torch
@@ -328,12 +329,7 @@ def _fitting(report: dict[str, Any], folder: Path) -> list[str]:
     )
     unexpected = sorted(report["unexpected_keys"])
     if missing or wrong:
-        kinds = (
-            ("of another shape", wrong),
-            ("missing in the files", missing),
-            ("unexpected in the files", unexpected),
-        )
-        lines = [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds if found]
+        lines = differences(wrong, missing, unexpected)
         raise StageError(
             "wrong-file",
             f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
