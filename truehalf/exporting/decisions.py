@@ -122,6 +122,7 @@ class Subject:
         example: the feed that was traced on.
         pairs: (feed, what torch computes from it) of the samples.
         caught: the exporter's warnings.
+        draws: true if a call draws random numbers.
         options: exporter, and tolerance of the comparison.
     """
 
@@ -134,6 +135,7 @@ class Subject:
     example: Arrays
     pairs: Sequence[tuple[Arrays, Mapping[str, np.ndarray]]]
     caught: Sequence[warnings.WarningMessage]
+    draws: bool
     options: TraceConfig
 
     def run(self, feed: Arrays, module: torch.nn.Module | None = None) -> dict[str, np.ndarray]:
@@ -162,9 +164,7 @@ def what_was_baked(subject: Subject) -> Baked:
     opened = list(own)
     if kept := changes_of_state(subject, [base, *compared.values()]):
         opened.append(kept)
-    before = _generators()
-    subject.run(base)
-    if _generators() != before and _has_user_code(subject):
+    if subject.draws and _has_user_code(subject):
         opened.append("the module draws random numbers, though outputs agree on the inputs that were tried")
     return Baked(list(compared), skipped, opened, installed)
 
@@ -224,10 +224,11 @@ def _compared(
             skipped.append(f"{change or 'a sample'}: torch differs from itself where the input is off by rounding")
         elif difference:
             ranges = ", ".join(f"{name} from {each.min():.4g} to {each.max():.4g}" for name, each in feed.items())
+            places = own or installed
             where = f"an input that is {change} ({ranges})" if change else "a sample"
             raise StageError(
                 "outputs-differ",
-                f"torch and the traced file compute other outputs on {where}: {difference}.{_decided(own or installed)} "
+                f"torch and the traced file compute other outputs on {where}: {difference}.{_decided(places)} "
                 "Try the other exporter (trace.exporter), or set trace.atol and trace.rtol where rounding explains it",
             )
         elif change:
@@ -262,15 +263,15 @@ def check_repeats(run: Any, spec: IoSpec, options: TraceConfig, known: Arrays | 
 
 def _steady(subject: Subject, feed: Arrays) -> dict[str, np.ndarray]:
     """Compute torch's outputs; twice, where it has drawn random numbers."""
-    before = _generators()
+    before = generators()
     outputs = subject.run(feed)
-    if _generators() != before:
+    if generators() != before:
         check_repeats(lambda: subject.run(feed), subject.spec, subject.options, outputs)
     return outputs
 
 
-def _generators() -> tuple[Any, ...]:
-    """States of the generators of random numbers that a module may draw from."""
+def generators() -> tuple[Any, ...]:
+    """Read the states of the generators of random numbers that a module may draw from."""
     import torch
 
     drawn = np.random.get_state(legacy=False)["state"]

@@ -289,6 +289,7 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
         example=example,
         pairs=[(example, outputs)],
         caught=[],
+        draws=False,
         options=TraceConfig(),
     )
 
