@@ -1,16 +1,24 @@
-"""fp16: the slimmed file in mixed precision (truehalf/conversion/convert.py), or, under precision.method=half and
-autocast, the torch module traced in FP16 (truehalf/exporting/half.py).
+"""fp16: the slimmed file in mixed precision (truehalf/conversion/convert.py), checked on samples of calibration and
+converted again with the pins that it needs (truehalf/verification/chain/quick_check.py); or, under
+precision.method=half and autocast, the torch module traced in FP16 (truehalf/exporting/half.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from stages.frame import Report, Stage
 from truehalf.config.precision import Method, PrecisionName
+from truehalf.config.typed import plain
 from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
+from truehalf.data.run_samples import run_samples
 from truehalf.exporting.half import half_configured
-from truehalf.files import MODEL_FILE, write_json
+from truehalf.files import MODEL_FILE, read_json, write_json
 from truehalf.io_spec.profiles import completed
+from truehalf.verification.chain.quick_check import check_conversion
+from truehalf.verification.pinning.reconversion import Reconversion
 
 
 def run(stage: Stage) -> Report:
@@ -26,6 +34,11 @@ def run(stage: Stage) -> Report:
         report, rows = half_configured(config, stage.root, out, spec, shapes)
         write_json(decisions, rows)
         return report.to_json()
-    ranges = stage.artifact("calibrate", "ranges.json")
-    options = config.precision
-    return to_fp16(slim, out, options, ranges=ranges, input_shapes=shapes, decisions_path=decisions).to_json()
+    ranges, options = read_json(stage.artifact("calibrate", "ranges.json")), config.precision
+    convert = partial(to_fp16, slim, out, options, ranges=ranges, input_shapes=shapes, decisions_path=decisions)
+    report = convert()
+    if options.measured and report.status != "skipped":
+        samples = run_samples("calibration", config, stage.root, spec)
+        checked = check_conversion(slim, out, samples, Reconversion(options, ranges, shapes))
+        report = replace(convert(pins=checked.pins) if checked.pins else report, check=plain(checked.check))
+    return report.to_json()

@@ -25,7 +25,11 @@ FIGURES: dict[str, tuple[tuple[str, Callable[[Any], str], str], ...]] = {
     "trace": (("model.nodes", count, " nodes"), ("parity.status", str, "")),
     "slim": (("model.nodes", count, " nodes"), ("parity.status", str, "")),
     "calibrate": (("tensors", count, " tensors"), ("samples", count, " samples")),
-    "fp16": (("model.fp16_fraction", percent, " FP16"), ("costs.placed.casts", count, " casts added")),
+    "fp16": (
+        ("model.fp16_fraction", percent, " FP16"),
+        ("costs.placed.casts", count, " casts added"),
+        ("verdicts.measured", count, " nodes pinned by its check"),
+    ),
     "cast_cleanup": (("casts_after", count, " casts"), ("model.size_mb", _megabytes, "")),
     "reference": (("samples", count, " samples of the FP32 model, trace and slim"),),
     "verify": (("verdict", str, ""), ("matched_fraction", _percent_2, " matched")),

@@ -82,8 +82,8 @@ def convert(
         ranges: what `calibrate` has returned, or the path of its JSON, instead of samples; nothing is slimmed then.
         preprocessing: of images: mapping, or a YAML or JSON file; None: what the model's I/O spec says.
         skip: steps to leave out. "slim": onnxslim and the repairs, which ranges and weights_as_inputs leave out, too;
-            report.slim names what it left out, as it changes outputs on the samples, and why. "check": the run of one
-            sample, or a drawn one, in emulated FP16; report.check says which nodes to pin.
+            report.slim names what it left out, as it changes outputs on the samples, and why. "check": the run of some
+            samples, or a drawn one, in emulated FP16, and the conversion with the pins that it finds; report.check.
         precision: options; None: the defaults.
 
     Raises:
@@ -103,7 +103,7 @@ def convert(
     from truehalf.ir.proto.plugins import as_in_file
     from truehalf.progress import step
     from truehalf.slimming.slim import slim_or_keep
-    from truehalf.verification.chain.quick_check import quick_check
+    from truehalf.verification.chain.quick_check import check_conversion
     from truehalf.verification.pinning.reconversion import Reconversion
 
     precision = precision or Precision()
@@ -138,8 +138,10 @@ def convert(
         made, cleaned = write_converted(source, target, precision, ranges, calibration=used)
         report = ConvertReport({name: before[name] for name in ("nodes", "casts")}, slim_report, made.report(), cleaned)
         if "check" not in skip and made.is_converted:
-            again = Reconversion(precision, made.ranges, None), slim if is_slimmed else None
-            report = replace(report, check=quick_check(file.path, target, used, *again))
+            conversion = Reconversion(precision, made.ranges, None)
+            checked = check_conversion(file.path, target, used, conversion, slim if is_slimmed else None)
+            made, cleaned = checked.made or (made, cleaned)
+            report = replace(report, fp16=made.report(), cast_cleanup=cleaned, check=checked.check)
         return Result(_result(target, out), report, made.decisions)
 
 

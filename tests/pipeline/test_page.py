@@ -355,7 +355,7 @@ def test_options_and_figures_that_differ_from_the_run_before_are_shown(folder, t
     write(earlier / "reports/verify.json", VERIFY | {"ap50_95": 0.79, "matched_fraction": 0.5})
     shown = content(folder, earlier)["previous"]
     assert [row["name"] for row in shown["options"]] == ["precision.data_max"]
-    assert (shown["options"][0]["before"], shown["options"][0]["now"]) == ("128", "512.0")
+    assert (shown["options"][0]["before"], shown["options"][0]["now"]) == ("128", "null")
     figures = {row["name"]: (row["before"], row["now"]) for row in shown["figures"]}
     assert figures["AP50-95"] == ("0.7900", "0.8000") and figures["detections matched"] == ("50.00 %", "99.50 %")
     assert "verdict" not in figures

@@ -43,7 +43,7 @@ _PROPOSED = coded("spec-proposed", "as detections, by a proposed I/O spec")
 _RANGES = "--ranges does not say which samples it was measured on: whether these are among them is unknown"
 _NOTHING = "none of its float nodes is FP16: what passed is the FP32 model; --verbose names the rule of each node"
 _SAMPLES_MIN = 3  # rounding errors vary between inputs: of one or two, the largest may not have been met
-_OF_CHAIN = ("dtype", "method")  # of Precision: what a file's conversion does not ask
+_OF_CHAIN = ("dtype", "method", "measured")  # of Precision: what has no flag, or another one (--no-check)
 _SPLIT = ("calibration", "verification", "total")
 _CONVERSION = ("keep_io_types", "opset", "placement", "strict_clean_up")
 
@@ -65,7 +65,7 @@ def _group(name: str) -> str | None:
 @option("--verification-samples", type=click.IntRange(1), metavar="N", default=32, group="Samples", help="at most [32]")
 @file_option("--spec", type=form.SOURCE, group="Samples", help="I/O spec to verify by [of model.onnx, or proposed]")
 @option("--no-slim", is_flag=True, group="Conversion", help="skip onnxslim and the repairs: the file is slim already")
-@option("--no-check", is_flag=True, group="Conversion", help="where nothing is verified, run no sample either")
+@option("--no-check", is_flag=True, group="Conversion", help="run no sample to find nodes that must stay FP32")
 @option("--engine", is_flag=True, group=ENGINE, help="make its engine in <FILE>_engine, as `truehalf engine` does")
 @engine_options
 @form.image_options
@@ -75,14 +75,15 @@ def command(output: form.Output, **given: Any) -> int:
     from truehalf.api import compare, convert
     from truehalf.ir.model_forms import ModelFile
 
-    precision, preprocessing = form.options_of(Precision, given, method=Method.convert), form.preprocessing_of(given)
+    precision = form.options_of(Precision, given, method=Method.convert, measured=not given["no_check"])
+    preprocessing = form.preprocessing_of(given)
     model, ranges = given["model"], given["ranges"]
     out = given["out"] or model.parent / f"{model.stem}_fp16.onnx"
     file = ModelFile(model)
     check_engine(file, given, given["engine"])
     calibration, verification, parts = _shared_out(file, given, preprocessing)
     skip = ["slim"] if given["no_slim"] else []
-    skip += ["check"] if given["no_check"] or verification is not None else []
+    skip += ["check"] if given["no_check"] else []
     result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
     verdict, limit = _verdict(report, parts, result.report, given)

@@ -56,8 +56,8 @@ class Precision(Options):
     )
     fp16_ops: tuple[str, ...] | None = key(
         None,
-        "op types that run in FP16 whatever their casts cost, unless a rule objects. null: none, but "
-        f"{', '.join(PRODUCTS)} where else none of them would; []: none",
+        "op types that run in FP16 whatever their casts cost, unless a rule objects. "
+        f"null: {', '.join(PRODUCTS)}; []: none",
     )
     op_block_list: tuple[str, ...] = key((), "op types that stay FP32, e.g. Softmax")
     node_block_list: tuple[str, ...] = key((), "regular expressions of node names that stay FP32: '/decoder/.*MatMul'")
@@ -76,7 +76,10 @@ class Precision(Options):
         2.0, "a tensor whose |x| times this exceeds 65504 keeps its nodes FP32, include lists or not", least=1, most=MAX
     )
     data_max: float | None = key(
-        512.0, "a node that reads or writes |x| above this on calibration samples stays FP32", above=0, most=MAX
+        None,
+        "a node that reads or writes |x| above this on calibration samples stays FP32; NVIDIA's AutoCast has 512",
+        above=0,
+        most=MAX,
     )
     init_max: float | None = key(MAX, "a node with a weight |w| above this stays FP32", above=0, most=MAX)
     init_overflow: InitOverflow = key(
@@ -94,8 +97,16 @@ class Precision(Options):
     reduction_depth_max: int | None = key(
         None, "a node that accumulates more terms than this stays FP32; null: no limit", least=1
     )
+    measured: bool = key(
+        True, "run the converted file on calibration samples, emulated, and keep FP32 what it needs to agree with FP32"
+    )
     custom_rule: str | None = key(None, "module:function of yours, (node, ranges) -> a reason to stay FP32, or None")
     strict_clean_up: bool = key(False, "true: the cast clean-up keeps f32 -> f16 -> f32, which rounds")
+
+    @property
+    def wanted_in_fp16(self) -> tuple[str, ...]:
+        """Operator types of `fp16_ops`, or the default ones."""
+        return PRODUCTS if self.fp16_ops is None else self.fp16_ops
 
     def problems(self) -> Iterator[str]:
         yield from problem_of_function("custom_rule", self.custom_rule)

@@ -16,6 +16,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.casts import CleanCasts, count_casts
 from truehalf.conversion.convert import Conversion, convert_model
 from truehalf.conversion.report import CastsReport
+from truehalf.conversion.rules.base import Decision
 from truehalf.errors import StageError
 from truehalf.files import check_outputs
 from truehalf.ir.facts import model_facts
@@ -78,16 +79,17 @@ def write_converted(
     *,
     calibration: Any = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, Decision] | None = None,
 ) -> tuple[Conversion, CastsReport]:
     """Convert a model, in place, clean its Casts and write it.
 
     Args:
-        model, precision, ranges, calibration, input_shapes: see truehalf.conversion.convert.convert_model.
+        model, precision, ranges, calibration, input_shapes, pins: see truehalf.conversion.convert.convert_model.
 
     Raises:
         StageError: as convert_model; a file that cannot be written.
     """
-    made = convert_model(model, precision, ranges, calibration=calibration, input_shapes=input_shapes)
+    made = convert_model(model, precision, ranges, calibration=calibration, input_shapes=input_shapes, pins=pins)
     fold_max = precision.init_conversion_max_bytes
     cleaned = clean_model(made.model, strict=precision.strict_clean_up, fold_max_bytes=fold_max)
     save_model(made.model, out_path)

@@ -13,11 +13,11 @@ import onnx_ir as ir
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import Ranges, RangesJson, ranges_of, read_ranges
 from truehalf.codes import coded
-from truehalf.config.precision import PRODUCTS, Placement, Precision, PrecisionName
+from truehalf.config.precision import Placement, Precision, PrecisionName
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
-from truehalf.conversion.ports import FP16, Owner, io_type_of, ports
+from truehalf.conversion.ports import FP16, io_type_of, ports
 from truehalf.conversion.report import Decision, Fp16Report, conversion_report, coverage, float_outputs, row
 from truehalf.conversion.rewrite import ConversionReport, Rewrite
 from truehalf.conversion.rules import base
@@ -28,7 +28,7 @@ from truehalf.data.samples import Feeds
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import all_values, fixed_batch, is_op, model_facts
+from truehalf.ir.facts import all_values, fixed_batch, model_facts
 from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
@@ -70,6 +70,7 @@ def convert_to_fp16(
     ranges: Ranges | None,
     precision: Precision,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, base.Decision] | None = None,
 ) -> ConversionResult:
     """Convert a model in place.
 
@@ -79,28 +80,23 @@ def convert_to_fp16(
         precision: what decides, and how.
         input_shapes: by graph input, the shape at which costs are compared; what it leaves open is as calibration
             measured it, else 1.
+        pins: see truehalf.conversion.decide.decide.
 
     Raises:
         StageError: see truehalf.conversion.decide.decide.
     """
     sizes = {} if ranges is None else ranges.sizes()
     shapes, keep = concrete_shapes(model, input_shapes, sizes), precision.keep_io_types
-    decisions = decide(model, ranges, precision)
+    decisions = decide(model, ranges, precision, pins=pins)
     decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep, decisions.exact)))
     decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not base.Verdict.fp32]
     found = ports(model, movable, keep, precision.init_conversion_max_bytes, decisions.exact)
-    free = problem = partition.problem(found, decisions.nodes, shapes)
+    problem = partition.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[precision.placement](problem)
-    if precision.fp16_ops is not None:
-        free = partition.problem(found, partition.unforced(decisions.nodes), shapes)
-    elif wanted := _products(decisions.nodes, assignment):
-        decisions = replace(decisions, nodes=decisions.nodes | wanted)
-        problem = partition.problem(found, decisions.nodes, shapes)
-        assignment = PLACEMENTS[precision.placement](problem)
     placed, naive = partition.cost(problem, assignment), partition.cost(problem, partition.eager(problem))
-    is_least = free is problem and precision.placement is Placement.min_cut
-    unforced = placed if is_least else partition.cost(free, partition.min_cut(free))
+    free = partition.problem(found, partition.unforced(decisions.nodes), shapes)
+    unforced = partition.cost(free, partition.min_cut(free))
     fp16 = frozenset(partition.nodes_in_fp16(found, assignment))
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
@@ -111,18 +107,6 @@ def convert_to_fp16(
     rewrite = Rewrite(found, assignment, clamped)
     conversion = ConversionReport(rewrite(model).counts, rewrite.losses)
     return ConversionResult(decisions, masks, fp16, share, placed, naive, unforced, conversion)
-
-
-def _products(
-    nodes: Mapping[ir.Node, base.Decision], assignment: Mapping[Owner, ir.DataType]
-) -> dict[ir.Node, base.Decision]:
-    """What decides for FP16 of matrix products and convolutions, where cost alone leaves all of them FP32."""
-    products = [node for node in nodes if is_op(node, *PRODUCTS)]
-    if any(assignment.get(node) == FP16 for node in products):
-        return {}
-    reason = "casts cost more than its FP32, but nothing would be in FP16 (precision.fp16_ops)"
-    wanted = base.Decision(base.Verdict.fp16, "fp16_ops", reason)
-    return {node: wanted for node in products if nodes[node].verdict is base.Verdict.free}
 
 
 # --- a whole model ----------------------------------------------------------------------------------------------------
@@ -161,6 +145,7 @@ def convert_model(
     *,
     calibration: Any = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, base.Decision] | None = None,
 ) -> Conversion:
     """Convert an FP32 model to FP16, in place, leaving FP32 what must stay so.
 
@@ -173,6 +158,7 @@ def convert_model(
             rules on ranges judge nothing (reported in not_done).
         input_shapes: by graph input, the shape at which costs of casts are compared; None: those of the first sample of
             `calibration`. Symbolic dimensions that neither binds count 1.
+        pins: see truehalf.conversion.decide.decide.
 
     Raises:
         StageError: options that do not fit the model (all of them listed), an opset that cannot be converted, a graph
@@ -212,7 +198,7 @@ def convert_model(
         infer_open_types(model)
     unmatched, lines = unmatched_fp16_ops(model, precision)
     with step("convert"):
-        result = convert_to_fp16(model, measured, precision, input_shapes)
+        result = convert_to_fp16(model, measured, precision, input_shapes, pins)
     RestateIo()(model)
     model.metadata_props[PRECISION_KEY] = (
         f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"

@@ -6,11 +6,12 @@
     overflow                          a measured |x| that float16 cannot hold
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
+    measured                          a check of an earlier conversion has found that it must stay FP32
     declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
     inner, integers, epsilon, variance,
     reduction_depth, custom_rule, nonfinite, unmeasured
-    fp16_ops                          operator types that the user wants in FP16; by default matrix products and
-                                      convolutions where cost alone would leave all of them FP32
+    fp16_ops                          operator types that run in FP16 whatever their casts cost; by default matrix
+                                      products and convolutions
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
     none                              free: whatever is cheaper
 
@@ -41,7 +42,7 @@ from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structu
 from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.variance import variance
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
-from truehalf.ir.facts import all_nodes
+from truehalf.ir.facts import all_nodes, is_op
 from truehalf.ir.patterns import is_named
 from truehalf.ir.selectors import Lists, Selection, Selector, select, selectors, unmatched_message
 
@@ -70,7 +71,11 @@ class Decisions:
 
 
 def decide(
-    model: ir.Model, ranges: Ranges | None, precision: Precision, custom_rule: CustomRule | None = None
+    model: ir.Model,
+    ranges: Ranges | None,
+    precision: Precision,
+    custom_rule: CustomRule | None = None,
+    pins: Mapping[str, Decision] | None = None,
 ) -> Decisions:
     """Judge every node that has a float32 input or output.
 
@@ -79,6 +84,7 @@ def decide(
         ranges: what was measured; None: no range rule speaks.
         precision: thresholds and lists.
         custom_rule: in place of the one that `precision` names.
+        pins: by node name, the decision that a check of an earlier conversion came to.
 
     Raises:
         StageError: a custom rule that cannot be imported.
@@ -94,7 +100,7 @@ def decide(
     masks = find_masks(model, ranges, context.constant) if finds_masks else Masks()
     context.masking = masks.tensors
     region = shape_arithmetic(model)
-    judge = _Judge(context, blocked, included, region)
+    judge = _Judge(context, blocked, included, region, pins or {})
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
     unfused = keep_fused(model, nodes, decides=precision.rules is RuleSet.default)
     warnings += _clamped(nodes, context)
@@ -122,8 +128,16 @@ def _clamped(nodes: Mapping[ir.Node, Decision], context: RuleContext) -> list[st
 
 
 class _Judge:
-    def __init__(self, context: RuleContext, blocked: Selection, included: Selection, region: ShapeArithmetic) -> None:
+    def __init__(
+        self,
+        context: RuleContext,
+        blocked: Selection,
+        included: Selection,
+        region: ShapeArithmetic,
+        pins: Mapping[str, Decision],
+    ) -> None:
         self._context, self._blocked, self._included, self._region = context, blocked, included, region
+        self._pins = pins
         self._sealed = sealed_nodes(context.model)
         self._candidate_rules = _candidate_rules(context)
 
@@ -139,7 +153,7 @@ class _Judge:
             return settled
         if include is not None:
             return self._include(node, include)
-        return self._blocked_by(node) or self._candidate(node) or self._rest(node)
+        return self._blocked_by(node) or self._pins.get(node.name or "") or self._candidate(node) or self._rest(node)
 
     def _include(self, node: ir.Node, include: Selector) -> Decision:
         beaten = [found for found in (self._blocked_by(node), self._candidate(node)) if found is not None]
@@ -155,10 +169,16 @@ class _Judge:
         return next((found for found in findings if found is not None), None)
 
     def _rest(self, node: ir.Node) -> Decision:
-        wanted = next((text for text in self._context.precision.fp16_ops or () if is_named(node, text)), None)
-        if wanted is not None:
+        precision = self._context.precision
+        wanted = next((text for text in precision.wanted_in_fp16 if is_named(node, text)), None)
+        if wanted is not None and (precision.fp16_ops is not None or not _is_quantized(node)):
             return Decision(Verdict.fp16, "fp16_ops", f"{wanted} is wanted in FP16")
         return Decision(Verdict.free, "none", "no rule keeps it FP32")
+
+
+def _is_quantized(node: ir.Node) -> bool:
+    """True if a node reads dequantized integers: it runs in INT8, unless a cast comes between."""
+    return any(value is not None and is_op(value.producer(), "DequantizeLinear") for value in node.inputs)
 
 
 def _candidate_rules(context: RuleContext) -> list[Rule]:

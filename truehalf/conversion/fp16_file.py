@@ -11,6 +11,7 @@ from typing import Any
 from truehalf.calibration.ranges_form import RangesJson
 from truehalf.config.precision import Precision
 from truehalf.conversion.report import Fp16Report
+from truehalf.conversion.rules.base import Decision
 from truehalf.errors import StageError
 from truehalf.files import check_outputs, explain, write_json, written_whole
 from truehalf.ir.model_file import load_model, model_size_mb, save_model, source_weights
@@ -24,6 +25,7 @@ def to_fp16(
     calibration: Any = None,
     ranges: RangesJson | Path | str | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    pins: Mapping[str, Decision] | None = None,
     decisions_path: Path | str | None = None,
 ) -> Fp16Report:
     """Convert an FP32 ONNX file to FP16, leaving FP32 what must stay so.
@@ -34,7 +36,7 @@ def to_fp16(
         precision: options; None: the defaults.
         calibration: samples to measure ranges on, see truehalf.data.model_samples.
         ranges: instead of `calibration`: content or path of a ranges.json.
-        input_shapes: as truehalf.conversion.convert.convert_model.
+        input_shapes, pins: as truehalf.conversion.convert.convert_model.
         decisions_path: where to write a JSON list with the decision for each node.
 
     Returns:
@@ -57,7 +59,8 @@ def to_fp16(
         {"model_path": model_path, "calibration": calibration, "ranges": ranges},
         source_weights(model),
     )
-    made = convert_model(model, precision or Precision(), ranges, calibration=calibration, input_shapes=input_shapes)
+    options = precision or Precision()
+    made = convert_model(model, options, ranges, calibration=calibration, input_shapes=input_shapes, pins=pins)
     written = Path(out_path)
     try:
         if made.is_converted or source_weights(model):  # external data is named after its model

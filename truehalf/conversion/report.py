@@ -60,6 +60,7 @@ class Fp16Report:
         unfused_attention: by name of a Softmax: what rules its fused kernel out.
         ranges: tensors with and without a measured range.
         unmatched_selectors: list entries that match nothing.
+        check: of samples of calibration, in a pipeline: the fields of QuickCheck.
         method, device, exporter, norms, slim: of a trace in FP16 (methods half and autocast).
         warnings: what to look at.
         not_done: what was asked for and could not be done.
@@ -82,6 +83,7 @@ class Fp16Report:
     unfused_attention: Mapping[str, str] = field(default_factory=dict)
     ranges: Mapping[str, int] = field(default_factory=dict)
     unmatched_selectors: Sequence[str] = ()
+    check: JsonObject | None = None
     method: str | None = None
     device: str | None = None
     exporter: str | None = None
@@ -140,9 +142,10 @@ class QuickCheck:
         is_drawn: no sample was given, and one was drawn.
         reason: why it is not verified, or what is wrong, with its code.
         first_bad_node: where it goes wrong; None where that was not looked for, or not found.
-        node_block_list: entries with which a file was converted and within half the tolerance on them; one that matches
-            every node where no fewer leave half of the arithmetic in FP16; () where none hold.
-        remedy: what to do where these leave too little in FP16, or there are none, with its code.
+        node_block_list: entries with which a file was converted and within half the tolerance on them; () where none
+            hold.
+        remedy: what to do where there are none, with its code.
+        pinned: nodes that stay FP32 in the file because an earlier check found that they must.
     """
 
     state: str
@@ -152,6 +155,7 @@ class QuickCheck:
     first_bad_node: str | None = None
     node_block_list: tuple[str, ...] = ()
     remedy: str = ""
+    pinned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

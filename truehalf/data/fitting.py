@@ -98,6 +98,31 @@ def feed_in_range(model: ir.Model, spec: IoSpec) -> Arrays:
     return feed
 
 
+def edge_inputs(feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Arrays]:
+    """Make inputs at the rim of the range of samples: the first one with its floats black, white, 0, noise, with a row
+    of zeros, and ten times as large, but for images, whose pixels end at white; by name, empty without floats.
+    """
+    first, random = feeds[0], np.random.default_rng(0)
+    floats = {name: array for name, array in first.items() if array.dtype.kind == "f" and array.size}
+    lowest = {name: min(feed[name].min() for feed in feeds) for name in floats}
+    highest = {name: max(feed[name].max() for feed in feeds) for name in floats}
+    without_row = {name: array.copy() for name, array in floats.items()}
+    for array in without_row.values():
+        array[(..., 0, slice(None)) if array.ndim > 1 else ...] = 0
+    made: dict[str, Arrays] = {
+        "black": {name: np.full_like(array, lowest[name]) for name, array in floats.items()},
+        "white": {name: np.full_like(array, highest[name]) for name, array in floats.items()},
+        "zeros": {name: np.zeros_like(array) for name, array in floats.items()},
+        "noise": {
+            name: random.uniform(lowest[name], highest[name], array.shape).astype(array.dtype)
+            for name, array in floats.items()
+        },
+        "a row of zeros": without_row,
+        "ten times a sample": {name: 10 * array for name, array in floats.items() if array.ndim != len("NCHW")},
+    }
+    return {name: {**first, **changed} for name, changed in made.items() if changed}
+
+
 def _sample(
     name: str,
     item: LabelledImage | Arrays,

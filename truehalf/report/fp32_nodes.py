@@ -25,6 +25,7 @@ RULES = {  # words after a number of nodes, and a sentence for readers who do no
     "safety_factor": ("with values near FP16's limit", "values come near to what FP16 can hold"),
     "init_max": ("with constants beyond FP16", "a constant is beyond what FP16 can hold"),
     "inner": ("whose inner sums exceed FP16", "their sums inside exceed what FP16 can hold"),
+    "measured": ("that a check on samples pinned", "with them in FP16 a check on samples did not pass"),
     "op_block_list": ("by op_block_list", "their operator is listed in precision.op_block_list"),
     "node_block_list": ("by node_block_list", "their name is listed in precision.node_block_list"),
     "scope_block_list": ("by scope_block_list", "their module is listed in precision.scope_block_list"),

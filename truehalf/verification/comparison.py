@@ -70,7 +70,15 @@ from truehalf.verification.metrics.detections import (
     with_tied_labels,
 )
 from truehalf.verification.metrics.half_steps import HalfSteps
-from truehalf.verification.metrics.kinds import ClassAgreement, classification_metrics, decided, kinds_of
+from truehalf.verification.metrics.kinds import (
+    CLASSES,
+    SEQUENCE,
+    ClassAgreement,
+    classification_metrics,
+    decided,
+    kinds_of,
+    without_turned,
+)
 from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
 from truehalf.verification.reaction import observed, reactions
@@ -400,7 +408,10 @@ class _Both:
                 found[name] = replace(counted_errors(name, pairs, places), passed=True)
             else:
                 response = self._response(name)
-                errors = output_errors(name, pairs, places, self.gates.tensor_rms_max, response)
+                kind = self.kinds.get(name)
+                kept = without_turned(kind, pairs)
+                of_classes = kind in (CLASSES, SEQUENCE)
+                errors = output_errors(name, kept, places, self.gates.tensor_rms_max, response, of_classes)
                 found[name] = self._with_decisions(name, pairs, errors, response)
         return found
 

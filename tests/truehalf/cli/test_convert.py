@@ -92,7 +92,7 @@ def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     content = json.loads((folder / "r.json").read_text())
     assert (content["verdict"], content["comparison"]["samples"]) == ("passed", 2)
     assert (content["samples"]["calibration"], content["samples"]["verification"]) == ([0, 2, 4], [1, 3])
-    assert content["precision"]["data_max"] == 512.0 and len(content["decisions"]) == 2
+    assert content["precision"]["data_max"] is None and len(content["decisions"]) == 2
 
 
 def test_without_samples_it_is_not_verified_and_the_first_line_says_so(
@@ -213,8 +213,11 @@ def test_a_good_file_has_no_warning(flags: tuple[str, ...], folder: Path, capsys
     assert json.loads((folder / "r.json").read_text())["conversion"]["check"]["state"] == "verified"
 
 
-def test_what_is_verified_is_not_checked_besides(folder: Path) -> None:
-    assert truehalf(["convert", "model.onnx", "--samples", "images", *SIZE, "--json", "r.json"]) == 0
+def test_a_file_is_checked_on_samples_of_calibration_unless_that_is_not_wanted(folder: Path) -> None:
+    command = ["convert", "model.onnx", "--samples", "images", *SIZE, "--json", "r.json"]
+    assert truehalf(command) == 0
+    assert json.loads((folder / "r.json").read_text())["conversion"]["check"]["state"] == "verified"
+    assert truehalf([*command, "--no-check"]) == 0
     assert "check" not in json.loads((folder / "r.json").read_text())["conversion"]
 
 

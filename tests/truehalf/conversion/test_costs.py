@@ -16,7 +16,6 @@ from tests.messages import expect
 from truehalf import Precision, convert
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import ranges_of
-from truehalf.config.precision import PRODUCTS
 from truehalf.conversion import partition
 from truehalf.conversion.decide import decide
 from truehalf.conversion.partition import Assignment, Problem, Weight, cost, min_cut
@@ -189,20 +188,20 @@ def two_products(op: str, *, with_large: bool) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("op", SMALL)
-def test_cost_decides_unless_the_user_lists_the_operator(op: str) -> None:
+def test_products_are_fp16_whatever_their_casts_cost_unless_the_user_says_otherwise(op: str) -> None:
     def precisions(with_large: bool, **options: Any) -> dict[str, str]:
         model = two_products(op, with_large=with_large)
         made = convert(model, skip=("slim", "check"), precision=Precision(**options))
         return {row["node"]: row["precision"] for row in made.decisions}
 
-    assert precisions(True) == {"small": "fp32", "large": "fp16"}
-    assert precisions(True, fp16_ops=[op])["small"] == "fp16"
-    assert precisions(False) == {"small": "fp16"}, "nothing else would be in FP16"
+    assert precisions(True) == {"small": "fp16", "large": "fp16"}
+    assert precisions(True, fp16_ops=[]) == {"small": "fp32", "large": "fp16"}
+    assert precisions(True, op_block_list=[op])["small"] == "fp32"
     assert precisions(False, fp16_ops=[]) == {"small": "fp32"}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_by_default_no_graph_costs_more_than_where_its_products_are_forced(seed: int) -> None:
+def test_no_graph_costs_more_than_where_its_products_are_forced(seed: int) -> None:
     draw = random.Random(seed)
     ops = draw.choices(list(SMALL), k=3)
     both = onnx.compose.merge_models(
@@ -212,7 +211,7 @@ def test_by_default_no_graph_costs_more_than_where_its_products_are_forced(seed:
     )
     costs = [
         convert(both, skip=("slim", "check"), precision=Precision(fp16_ops=forced)).report.fp16.costs
-        for forced in (None, PRODUCTS)
+        for forced in ([], None)
     ]
     assert costs[0]["placed"] == costs[0]["unforced"] == costs[1]["unforced"]
     assert costs[0]["placed"]["bytes"] < costs[1]["placed"]["bytes"]

@@ -18,11 +18,11 @@ from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 
 
 def test_a_call_without_options_does_what_the_chain_does(tmp_path: Path) -> None:
-    """data_max 512 and init_max 65504 from conf/precision/fp16.yaml, inputs and outputs float32."""
+    """safety_factor 2 and init_max 65504 from conf/precision/fp16.yaml, inputs and outputs float32."""
     text = TEXT.replace("0.5, 3.0", "0.5, 70000.0")
-    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", ranges=measured(b=513.0, a=512.0))
-    assert report.verdicts == {"data_max": 2, "init_max": 1}
-    assert [row["rule"] for row in report.fp32_nodes] == ["init_max", "data_max", "data_max"]
+    report = to_fp16(saved(tmp_path, text), tmp_path / "out.onnx", ranges=measured(b=4e4, a=512.0))
+    assert report.verdicts == {"overflow": 2, "init_max": 1}
+    assert [row["rule"] for row in report.fp32_nodes] == ["init_max", "overflow", "overflow"]
     expect(report.fp32_nodes[0]["reason"], None, "'w'", "7e+04", "init_max", 65504)
     graph = onnx.load(tmp_path / "out.onnx").graph
     assert graph.input[0].type.tensor_type.elem_type == graph.output[0].type.tensor_type.elem_type == FLOAT

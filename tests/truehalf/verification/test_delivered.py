@@ -17,6 +17,7 @@ from truehalf.config.precision import Precision
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain import quick_check
 from truehalf.verification.open_file import judge_file
+from truehalf.verification.pinning.reconversion import Reconversion
 
 NORM = """m = ReduceMean <axes = [-1], keepdims = 1> ({t})  c = Sub({t}, m)  p = Mul(c, c)
 v = ReduceMean <axes = [-1], keepdims = 1> (p)  a = Add(v, e)  w = Sqrt(a)  y = Div(c, w)"""
@@ -145,7 +146,8 @@ def test_a_file_is_judged_once_in_a_search_for_pins(tmp_path: Path, monkeypatch:
         judged.append(file.path)
         return judge(file, reference)
 
-    monkeypatch.setattr(comparing, "judge_file", counted)
+    for module in (comparing, quick_check):
+        monkeypatch.setattr(module, "judge_file", counted)
     source = written(tmp_path / "a.onnx", "a = Add(x, k)  y = Sub(a, k)", "<float k = {1000.0}>")
     precision = Precision(rules="autocast", data_max=None, placement="eager")  # type: ignore[arg-type]
     check = convert(source, tmp_path / "o.onnx", samples=SAMPLES, precision=precision).report.check
@@ -157,6 +159,6 @@ def test_a_converted_file_that_no_runtime_loads_fails_its_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference, candidate = pair(tmp_path, "a fill")
-    found = quick_check.quick_check(reference, candidate, None, None)  # type: ignore[arg-type]
+    found = quick_check.check_conversion(reference, candidate, None, Reconversion(Precision(), None, None)).check
     assert found.state == "failed" and found.first_bad_node == "/net/Where_3"
     expect(found.reason, "types-mixed")

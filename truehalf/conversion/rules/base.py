@@ -20,6 +20,8 @@ from truehalf.ir.facts import subgraphs
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import float_slots, is_float32, movable_slots
 
+MEASURED = "measured"  # the rule of pins that a check of an earlier conversion has found
+
 
 class Verdict(Enum):
     """fp32: pinned. fp16: wanted. free: whatever is cheaper."""

@@ -81,7 +81,7 @@ _UNEVEN = "output {!r}: its rows are as many as detections, or it counts them"
 
 def compare(
     reference: Path | str | ModelFile | OpenFile,
-    candidate: Path | str,
+    candidate: Path | str | ModelFile | OpenFile,
     inputs: Any,
     *,
     spec: JsonObject | Path | str | None = None,
@@ -94,7 +94,7 @@ def compare(
 
     Args:
         reference, candidate: ONNX files with inputs and outputs of the same names, order, rank and type; float16
-            against float32 is no difference. The reference may be open already.
+            against float32 is no difference. They may be open already, the candidate by the evaluation of `options`.
         inputs: samples, see truehalf.data.model_samples: an .npz file, a folder of them, Polygraphy's JSON,
             arrays by input name or a list of such mappings; or a folder of images, or one image. The outputs of
             all samples are held in memory.
@@ -122,14 +122,17 @@ def compare(
         raise StageError("unknown-choice", f"locate: expected True, False or {_ALWAYS!r}, got {locate!r}")
     batch = int(options.batch)
     user_metrics(options.metrics)  # before the work
-    source = reference.file if isinstance(reference, OpenFile) else file_of(reference)
-    other = file_of(candidate)
+    source, other = (each.file if isinstance(each, OpenFile) else file_of(each) for each in (reference, candidate))
     judged = judge_file(other, source) if judged is None else judged
     if any(each.state == FAILED for each in judged):
         not_run_yet = Ran(evaluation_of(other, options.evaluation.value), "", None, {}, {})
         return report_on(None, judged, not_run_yet, FP32_CPU)
     stated = _spec_of(source, spec)
-    files = _opened(reference if isinstance(reference, OpenFile) else source, other, options)
+    files = _opened(
+        reference if isinstance(reference, OpenFile) else source,
+        candidate if isinstance(candidate, OpenFile) else other,
+        options,
+    )
     model = files.reference.file.model
     samples = kept(model_samples(inputs, model, stated.image_input, preprocessing, options.skip_corrupt), _KEPT)
     of_images = samples.preprocessing is not None
@@ -206,12 +209,12 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
     return declared
 
 
-def _opened(reference: ModelFile | OpenFile, candidate: ModelFile, options: VerifyConfig) -> ModelPair:
+def _opened(reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, options: VerifyConfig) -> ModelPair:
     """Both files, of one interface."""
-    file = reference.file if isinstance(reference, OpenFile) else reference
-    check_same_interface(file.written, candidate.written)
-    name_alike(file.model, candidate.model)
-    check_same_interface(file.model, candidate.model)
+    first, second = (each.file if isinstance(each, OpenFile) else each for each in (reference, candidate))
+    check_same_interface(first.written, second.written)
+    name_alike(first.model, second.model)
+    check_same_interface(first.model, second.model)
     return ModelPair(reference, candidate, options.evaluation.value)
 
 
@@ -349,16 +352,17 @@ class ModelPair:
         shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
-    def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile, evaluation: str) -> None:
-        """Open both, which have one interface (`check_same_interface`); a reference may be open already.
+    def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, evaluation: str) -> None:
+        """Open both, which have one interface (`check_same_interface`), where they are not open already.
 
         Raises:
             StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
         """
         if not isinstance(reference, OpenFile):
             reference = _on_backend(reference, Evaluation.emulated_fp16.value, _REFERENCE)
-        self.reference = reference
-        self.candidate = _on_backend(candidate, evaluation, _CANDIDATE)
+        if not isinstance(candidate, OpenFile):
+            candidate = _on_backend(candidate, evaluation, _CANDIDATE)
+        self.reference, self.candidate = reference, candidate
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
         self.shape_problem: str | None = None

@@ -13,7 +13,7 @@ then a file that is converted with them is verified on all samples. Nothing is a
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -177,8 +177,8 @@ def suggested_pins(
     with tempfile.TemporaryDirectory(prefix="truehalf-pins-") as folder:
         path = Path(folder) / "model.onnx"
 
-        def holds(entries: tuple[str, ...]) -> bool:
-            conversion.convert(fp32.path, path, entries)
+        def holds(nodes: Collection[str]) -> bool:
+            conversion.convert(fp32.path, path, nodes)
             file = opened(ModelFile(path), options.evaluation.value)
             outputs = file.run_all(part.samples, options.batch)
             file.close()
@@ -190,15 +190,15 @@ def suggested_pins(
         files = BothFiles(conversion.named(fp32.path), last.model, pessimistic=pessimistic)
         errors = local_errors(files, batches, keep=len(files.pairs))
         pins = search_pins(files, batches, query_outputs(part.spec), errors, holds)
-        if not pins.nodes:
+        if not pins.effects:
             return _none(f"No pins help: on {where} the gates do not hold with every node in FP32, either.")
         try:
-            conversion.convert(fp32.path, path, pins.entries)
+            conversion.convert(fp32.path, path, pins.effects)
             again = verify_again(path)
             verdict, confirmed = verdict_of(again), confirmation(again)
         except StageError as failure:
             verdict, confirmed = None, f"A file converted with them could not be verified: {failure}"
-    pin_count = "1 more pin" if len(pins.nodes) == 1 else f"{len(pins.nodes)} more pins"
+    pin_count = "1 more pin" if len(pins.effects) == 1 else f"{len(pins.effects)} more pins"
     short = "none can be left out" if pins.is_shortest else "a shorter list may do"
     return {
         "status": "not confirmed" if verdict in (None, FAILED) else "found",

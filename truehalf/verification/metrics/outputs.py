@@ -78,7 +78,12 @@ class OutputErrors:
 
 
 def output_errors(
-    name: str, pairs: Pairs, places: Sequence[Sequence[str]], floor: float, response: Response
+    name: str,
+    pairs: Pairs,
+    places: Sequence[Sequence[str]],
+    floor: float,
+    response: Response,
+    of_classes: bool = False,
 ) -> OutputErrors:
     """Measure an output and judge it.
 
@@ -87,6 +92,7 @@ def output_errors(
         pairs: (reference, candidate) of each run.
         places: names of the samples that axis 0 counts, by run; one name where it counts none.
         floor: gates.tensor_rms_max.
+        of_classes: see truehalf.verification.metrics.yardstick.deviations.
     """
     counted = counted_errors(name, pairs, places)
     if counted.passed is False:
@@ -98,7 +104,7 @@ def output_errors(
         return _judged_exact(name, counted, pairs, floor, response)
     if counted.reason:
         return replace(counted, passed=False if counted.nonfinite_new or _is_other_inf(pairs) else None)
-    found = deviations([r for r, _ in pairs], [c for _, c in pairs], places, floor, response.draws)
+    found = deviations([r for r, _ in pairs], [c for _, c in pairs], places, floor, response.draws, of_classes)
     measured = replace(counted, rms=found[0].error, response=found[0].response)
     sentence = in_words(f"output {name!r}", found[0], response.of)
     if failed := [each for each in found if not each.passed]:

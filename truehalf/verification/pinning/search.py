@@ -6,13 +6,15 @@
     enough    convert with the first k as pins, and compare; k is doubled, then bisected
     prune     take out what the limits hold without: halves, quarters, ... single nodes
 
-Every list that is returned was converted with, and held. With a TopK or ArgMax goes what makes its input: of a tensor
+Every list that is returned was converted with, and held; a search that runs out of processor time returns the best one
+that it has. With a TopK or ArgMax goes what makes its input: of a tensor
 that float16 holds it chooses as before. `Attention` is never pinned, as TensorRT has no FP32 kernel for it.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,18 +40,24 @@ class Pins:
     """Pins that were tried and hold.
 
     Attributes:
-        nodes: names in the FP32 model, in the order of the graph; () where none hold.
-        entries: of node_block_list, for these nodes and what is inside them.
+        effects: by node, in the order of the graph, with nodes of bodies: how far the outputs move, as a share, where
+            it alone is as the file has it. Empty where none hold.
         most_failed: the largest number of pins that was tried and does not hold.
         conversions: how many were tried.
         is_shortest: no pin can be left out.
+        is_cut_short: processor time ran out.
     """
 
-    nodes: tuple[str, ...]
-    entries: tuple[str, ...]
+    effects: Mapping[str, float]
     most_failed: int
     conversions: int
     is_shortest: bool
+    is_cut_short: bool
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Entries of node_block_list that match these nodes."""
+        return tuple(map(entry_of, self.effects))
 
 
 def search_pins(
@@ -57,7 +65,8 @@ def search_pins(
     batches: Sequence[Feeds],
     queries: Collection[str],
     errors: Sequence[LocalError],
-    holds: Callable[[tuple[str, ...]], bool | None],
+    holds: Callable[[Collection[str]], bool | None],
+    seconds: float = math.inf,
 ) -> Pins:
     """Search for the fewest pins.
 
@@ -66,44 +75,58 @@ def search_pins(
         batches: what it fails on.
         queries: outputs whose rows may come in any order.
         errors: local errors of all tensors, each kept as the candidate computes it.
-        holds: whether a file converted with these entries of node_block_list is good enough; None: they would leave too
-            little of it in FP16.
+        holds: whether a file converted with these nodes in FP32 is good enough; None: they would leave too little of it
+            in FP16.
+        seconds: of processor time, after which nothing more is tried.
 
     Raises:
         StageError: when a run or a conversion fails.
     """
     nodes = {name_of(node): node for node in files.reference.graph}
     tried: dict[frozenset[str], bool | None] = {}
+    end = time.process_time() + seconds
 
-    def entries_of(names: Collection[str]) -> tuple[str, ...]:
-        return tuple(entry_of(name_of(each)) for name in names for each in with_subgraphs(nodes[name]))
+    def with_bodies(names: Collection[str]) -> list[str]:
+        return [name_of(each) for name in names for each in with_subgraphs(nodes[name])]
+
+    def is_late() -> bool:
+        return time.process_time() > end
 
     def attempt(names: Collection[str]) -> bool | None:
         key = frozenset(names)
         if key not in tried:
-            tried[key] = holds(entries_of(names))
+            if is_late():
+                return None
+            tried[key] = holds(with_bodies(names))
         return tried[key]
 
     def first(count: int) -> list[str]:
         return list(dict.fromkeys(name for unit in order[:count] for name in unit))
 
-    order = ranked(files, batches, queries, errors)
-    count = fewest(len(order), lambda count: attempt(first(count)) is not False, _SLACK) or 0
-    pins, is_shortest = first(count), False
-    if pins and attempt(pins):
+    effects = ranked(files, batches, queries, errors)
+    order = list(effects)
+    fewest(len(order), lambda count: attempt(first(count)) is not False, _SLACK)
+    best = min((names for names, held in tried.items() if held), key=len, default=frozenset())
+    pins, is_shortest = [name for name in first(len(order)) if name in best], False
+    if pins:
         last = len(tried) + _PRUNING
-        pins, is_shortest = _pruned(pins, lambda names: None if len(tried) >= last else bool(attempt(names)))
-    else:
-        pins = []
-    kept = tuple(name for name in nodes if name in pins)
+
+        def still_holds(names: Collection[str]) -> bool | None:
+            return None if len(tried) >= last or is_late() else bool(attempt(names))
+
+        pins, is_shortest = _pruned(pins, still_holds)
+    moved = {name: effect for unit, effect in effects.items() for name in unit}
+    kept = {each: moved[name] for name in nodes if name in pins for each in with_bodies([name])}
     most_failed = max((len(names) for names, held in tried.items() if held is False), default=0)
-    return Pins(kept, entries_of(kept), most_failed, len(tried), is_shortest)
+    return Pins(kept, most_failed, len(tried), is_shortest, is_late())
 
 
 def ranked(
     files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], errors: Sequence[LocalError]
-) -> list[tuple[str, ...]]:
-    """Names of nodes of the reference that belong together, those first whose rounding moves the outputs most."""
+) -> dict[tuple[str, ...], float]:
+    """Names of nodes of the reference that belong together, those first whose rounding moves the outputs most, and how
+    far: a share of the outputs, 0 of nodes that were not asked for.
+    """
     by_node: dict[ir.Node, list[LocalError]] = {}
     values = main_values(files.reference)
     for error in errors:
@@ -113,11 +136,12 @@ def ranked(
     nodes = list(by_node)
     effects = effects_of(files, batches, queries, list(by_node.values()), single=_SINGLE, runs=_RUNS)
     effects.sort(key=lambda effect: -effect.error / math.sqrt(len(effect.nodes)))
-    order = [nodes[i] for effect in effects for i in effect.nodes]
+    error_of = {nodes[i]: effect.error for effect in effects for i in effect.nodes}
+    order = list(error_of)
     # What rounding explains moves the outputs of a network of near ties, too.
     order.sort(key=lambda node: all(error.relative < WRONG for error in by_node[node]))
     order += [node for node in files.reference.graph if len(with_makers(node)) > 1 and node not in by_node]
-    return [tuple(map(name_of, with_makers(node))) for node in order]
+    return {tuple(map(name_of, with_makers(node))): error_of.get(node, 0.0) for node in order}
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:

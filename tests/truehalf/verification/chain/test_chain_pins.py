@@ -36,7 +36,8 @@ def test_pins_are_found_confirmed_and_not_applied(tmp_path):
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["suggestion"] == found
     precision = validate(composed("experiment=overflow_naive")).precision
     pinned = tmp_path / "pinned.onnx"
-    Reconversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, found["node_block_list"])
+    names = [entry.strip("^$") for entry in found["node_block_list"]]
+    Reconversion(precision, None, None).convert(tmp_path / "slim" / "model.onnx", pinned, names)
     assert verified(tmp_path / "again", pinned)["verdict"] == "passed"
 
 
