@@ -10,7 +10,7 @@ import pytest
 
 from tests.messages import raises
 from truehalf.conversion.casts import CleanCasts
-from truehalf.exporting.after_export import DropCastsToOwnType, NameAxes, SplitWithoutSequences
+from truehalf.exporting.after_export import NameAxes
 from truehalf.ir.inlining import InlineFunctions, InlineNamed, WeightsApart
 from truehalf.ir.normalize import NORMALIZE, PREPARE, InferTypes, NameNodes, SortNodes
 from truehalf.ir.opset import ToOpset
@@ -31,8 +31,7 @@ NAMED, RAISED = NameAxes({"x": {1: "M"}}), ToOpset(18)
 WORK = [
     *((SortNodes(), UNSORTED), (NameNodes(), PLAIN), (InferTypes(), PLAIN), (WeightsApart(), OLD)),
     *((NORMALIZE, UNSORTED), (PREPARE, CALLED), (ToOpset(), OLD), (CleanCasts(), PLAIN), (RAISED, PLAIN)),
-    *((InlineFunctions(), CALLED), (InlineNamed(), CALLED), (SplitWithoutSequences(), EXPORTED)),
-    *((DropCastsToOwnType(), EXPORTED), (NAMED, EXPORTED)),
+    *((InlineFunctions(), CALLED), (InlineNamed(), CALLED), (NAMED, EXPORTED)),
 ]
 
 

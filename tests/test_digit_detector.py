@@ -11,12 +11,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from examples.digits.detector import DECODERS, scale_attention_values
+from tests.configurations import composed
+from tests.conftest import ROOT
 from tests.messages import raises
 from tests.tiers import first_of
 from tests.truehalf.models.detectors import CONVNEXT, QUERIES, VIT, built, detector, pictures
 from tests.truehalf.models.refusing import in_order
-from truehalf.models.architectures.attention_gain import scale_attention_values
-from truehalf.models.architectures.ltdetr import DECODERS
+from truehalf.models.configuration import validated
+from truehalf.models.source import open_model
 from truehalf.models.weights import load_weights
 
 BACKBONES = {"convnext": CONVNEXT, "vit": VIT}
@@ -77,7 +80,7 @@ def test_a_vit_gives_the_encoder_features_of_three_strides_by_its_adapter(decode
     assert [tuple(each.shape) for each in features] == [(1, 32, 12, 8), (1, 32, 6, 4), (1, 32, 3, 2)]
     assert type(adapted.backbone).__name__ == "DINOv3ViTBackbone"
     assert adapted.backbone.out_indices == [1, 2, 3] and adapted.backbone.config.num_register_tokens == 1
-    assert adapted.spatial_tuning_adapter.conv4.conv.out_channels == 4 * VIT.vit.adapter_width
+    assert adapted.spatial_tuning_adapter.conv4.conv.out_channels == 4 * VIT["vit"]["adapter_width"]
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
@@ -85,7 +88,7 @@ def test_features_on_a_vit_are_those_of_deimv2_to_the_bit(decoder: str) -> None:
     module = on_vit(decoder)
     model = module.network.model
     adapted = model.conv_encoder if decoder == "dfine" else model.backbone.model
-    images = module.normalize(torch.rand(2, 3, 96, 64))
+    images = torch.rand(2, 3, 96, 64)
     with torch.no_grad():
         ours, theirs = adapted(images), type(adapted).forward(adapted, images)
     assert len(ours) == len(theirs) == 3
@@ -190,7 +193,7 @@ def test_gain_reaches_the_attention_of_a_vit(decoder: str) -> None:
         before = module(images)
         changed = scale_attention_values(module, 17)
         after = module(images)
-    assert sum("backbone" in name for name in changed) == VIT.vit.depth
+    assert sum("backbone" in name for name in changed) == VIT["vit"]["depth"]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))  # powers of two are exact
 
 
@@ -199,3 +202,54 @@ def test_gain_of_zero_changes_nothing() -> None:
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     scale_attention_values(module, 0)
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def opened(folder: Path, *overrides: str) -> Any:
+    return open_model(validated(composed(*overrides)), folder)
+
+
+def test_a_prepared_copy_overflows_in_fp16_and_the_model_does_not(tmp_path: Path) -> None:
+    model = opened(tmp_path, "model.checkpoint=null", "experiment=overflow")
+    plain = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+    with model.prepared():
+        scaled = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+    name = "network.model.decoder.layers.0.self_attn.v_proj.weight"
+    assert torch.equal(scaled[name], plain[name] * 2.0**17)
+    assert torch.equal(scaled[name.replace("v_proj", "o_proj")], plain[name.replace("v_proj", "o_proj")] * 2.0**-17)
+    assert torch.equal(model.module.state_dict()[name], plain[name])
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("preset", ["ltdetr_nano_vit", "ltdetr_vit"])
+def test_presets_on_a_vit(preset: str, decoder: str, tmp_path: Path) -> None:
+    model = opened(tmp_path, f"model={preset}", f"decoder={decoder}")
+    assert not model.trained and not model.module.training and len(model.class_names) == 10
+    assert any("spatial_tuning_adapter" in name for name in model.module.state_dict())
+
+
+def test_a_checkpoint_of_a_convnext_is_refused_on_a_vit(tmp_path: Path) -> None:
+    weights = ROOT / "examples/digits/weights/dfine.safetensors"
+    with raises("wrong-file", weights.name):
+        opened(tmp_path, "model=ltdetr_nano_vit", f"model.checkpoint={weights}")
+
+
+_ARCHITECTURE = "model.options.kwargs.architecture."
+
+
+@pytest.mark.parametrize(
+    ("overrides", "facts"),
+    [
+        (["decoder=none"], ["dfine or rtdetrv2", "none"]),
+        ([_ARCHITECTURE + "backbone.convnext=null"], ["convnext", "vit"]),
+        ([_ARCHITECTURE + "heads=7"], ["d_model", 96, 7]),
+        (["model=ltdetr_nano_vit", _ARCHITECTURE + "backbone.vit.layers=[2,4,7]"], []),
+    ],
+)
+def test_what_it_cannot_be_made_of(overrides: list[str], facts: list[object], tmp_path: Path) -> None:
+    with raises("function-fails", "model.options.factory", *facts):
+        opened(tmp_path, "model.checkpoint=null", *overrides)
+
+
+def test_a_decoder_is_refused_by_a_factory_that_takes_none(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"decoder: .*none, got dfine"):
+        opened(tmp_path, "model=torch", "decoder=dfine", "model.options.factory=mine:build")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.messages import expect, raises
 from tests.tiers import first_of
-from tests.truehalf.exporting.baked.written import traced
+from tests.truehalf.exporting.written import traced
 
 RARE = "\n    y = y * 2"  # what a body does where a condition holds that no run of a test meets
 # An expression that makes a generator of numbers, and one that draws from it.

@@ -23,8 +23,7 @@ from tests.tracing import half_tracing, trace_config
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import first_line
 from truehalf.exporting.export import export
-from truehalf.exporting.routes.configured import trace_configured
-from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.exporting.half import half_configured, trace_in_fp16
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model
 from truehalf.models.calling import calling
@@ -204,7 +203,7 @@ def test_half_names_the_line_of_a_constant_with_its_own_type(tmp_path: Path) -> 
         traced(Edges(), tmp_path / "m.onnx", "half", outputs=3)
     said = str(caught.value)
     assert said.startswith(
-        f"precision.method=half: tests/truehalf/exporting/routes/test_half_trace.py:{line}: edges = torch.nn.functional"
+        f"precision.method=half: tests/truehalf/exporting/test_half.py:{line}: edges = torch.nn.functional"
     )
     assert any(part in said for part in ("Input type", "expected scalar type")), "torch's words depend on the CPU"
     assert not (tmp_path / "m.onnx").exists()
@@ -225,7 +224,7 @@ def test_what_half_makes_of_it_by_dynamo_is_checked_all_the_same(tmp_path: Path)
     """The exporter does not run the kernels, and writes a Conv of float16 and float32."""
     facts = (
         "precision.method=half:",
-        "tests/truehalf/exporting/routes/test_half_trace.py",
+        "tests/truehalf/exporting/test_half.py",
         "dtype=x.dtype",
         "precision.method=convert",
     )
@@ -314,7 +313,7 @@ def configured(
     model = open_model(config, root)
     spec = spec_of_model(model, example, dynamic_axes_of(config, model))
     shapes = {name: array.shape for name, array in example.items()}
-    return trace_configured(config, root, out, spec, shapes)
+    return half_configured(config, root, out, spec, shapes)
 
 
 @pytest.mark.slow

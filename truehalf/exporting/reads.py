@@ -1,4 +1,4 @@
-"""Reads of tensors by Python while a module is traced: truth values, numbers, lengths.
+"""Reads of tensors by Python while a module runs under torch.jit.trace: truth values, numbers, lengths.
 
 A trace keeps operations. A number that Python has read is no operation any more: what follows from it (the branch of
 an `if`, a constant, how often a loop runs) is in the file as it came out on the traced input. torch.jit.trace makes
@@ -27,16 +27,17 @@ from truehalf.models.own_code import is_own
 if TYPE_CHECKING:
     import torch
 
-TRUTH, NUMBER = "truth", "number"
-_TRUTHS = {"__bool__", "is_nonzero", "equal", "allclose", "__contains__"}
-_NUMBERS = {"__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__"}
+_READS = {
+    *("__bool__", "is_nonzero", "equal", "allclose", "__contains__"),
+    *("__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__"),
+    # the values without an operation
+    *("data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__", "__repr__"),
+}
 _SHAPED_ALIKE = {
     "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
     "new_ones", "new_empty", "new_full",
 }  # fmt: skip
 _COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls it
-# The values without an operation.
-_MEMORY = {"data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__", "__repr__"}
 _SIZES = {"shape", "size", "numel", "nelement", "__len__"}
 # As many rows as the values say.
 _SIZED_BY_VALUES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"}
@@ -50,32 +51,28 @@ class Read:
     Attributes:
         file, line: the line that read it; the innermost one that is neither torch's tensor class nor Python's library.
         callers: file and line of the user's code on the way there, outwards.
-        kind: "truth": decided by it; "number": numbers, a length, how often a loop runs.
-        value: what was read; for what is more than a number its text.
-        data: whether it was computed from the values of the inputs.
-        sizes: (which reading of a size, the size) of all sizes that it was computed from.
+        data: true if it was computed from the values of the inputs.
+        sizes: all sizes that it was computed from.
     """
 
     file: str
     line: int
-    kind: str
-    value: Any
     data: bool
-    sizes: frozenset[tuple[int, int]]
+    sizes: frozenset[int]
     callers: tuple[tuple[str, int], ...] = ()
 
 
 class _Origin(NamedTuple):
     data: bool = False
-    sizes: frozenset[tuple[int, int]] = frozenset()
-    loose: bool = False  # its shape was computed from values of the inputs
+    sizes: frozenset[int] = frozenset()
+    loose: bool = False  # has a data-dependent shape
 
 
 _UNKNOWN = _Origin(data=True, loose=True)
 
 
 def reads(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[Read]:
-    """What Python reads of tensors when a module is traced on these inputs, in order.
+    """List what Python reads of tensors when a module is traced on these inputs, in order.
 
     Raises:
         Exception: whatever the module raises, or torch.jit.trace, which does not take every module.
@@ -140,7 +137,6 @@ def _mode_class() -> Any:
             super().__init__()
             self.found: list[Read] = []
             self._held = {id(tensor) for tensor in held_tensors(module)}
-            self._sizes = 0
 
         def __torch_function__(
             self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -165,28 +161,22 @@ def _mode_class() -> Any:
             origin = _joined(name, args, given, origins)
             if name in _SIZES and origins:
                 for size in tensors_in(result):
-                    self._sizes += 1
-                    mark = frozenset({(self._sizes, int(size.detach().numpy()))})
-                    setattr(size, _ORIGIN, _Origin(data=origins[0].loose, sizes=mark))
+                    read = frozenset({int(size.detach().numpy())})
+                    setattr(size, _ORIGIN, _Origin(data=origins[0].loose, sizes=read))
                 return
-            if name in _TRUTHS:
-                self._read(TRUTH, bool(result), origin)
-            elif name in _NUMBERS | _MEMORY:
-                self._read(NUMBER, result, origin)
+            if name in _READS:
+                self._read(origin)
             elif name in _COUNTED and origins:
-                self._sizes += 1
-                counted = _Origin(data=origins[0].loose, sizes=frozenset({(self._sizes, len(result))}))
-                self._read(NUMBER, len(result), counted)
+                self._read(_Origin(data=origins[0].loose, sizes=frozenset({len(result)})))
             for made in tensors_in(result):
                 setattr(made, _ORIGIN, origin)
             in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and name[-2] != "_")
             if in_place and given:
                 setattr(given[0], _ORIGIN, origin)
 
-        def _read(self, kind: str, value: Any, origin: _Origin) -> None:
-            plain = value if isinstance(value, (bool, int, float)) else str(value)
+        def _read(self, origin: _Origin) -> None:
             (file, line), callers = _reader()
-            self.found.append(Read(file, line, kind, plain, origin.data, origin.sizes, callers))
+            self.found.append(Read(file, line, origin.data, origin.sizes, callers))
 
     return Reading
 
@@ -198,7 +188,7 @@ def _joined(name: str, args: Any, given: list[torch.Tensor], origins: list[_Orig
     if name in _SHAPED_ALIKE:
         return _Origin(loose=loose)
     loose |= data and (name in _SIZED_BY_VALUES or _sized(name, args, given, origins))
-    sizes = frozenset[tuple[int, int]]() if data else frozenset[tuple[int, int]]().union(*(o.sizes for o in origins))
+    sizes = frozenset[int]() if data else frozenset[int]().union(*(origin.sizes for origin in origins))
     return _Origin(data, sizes, loose)
 
 

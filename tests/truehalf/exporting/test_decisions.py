@@ -12,11 +12,10 @@ import torch
 from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.tracing import trace_json
-from tests.truehalf.exporting.baked.written import SPEC, pictures, traced
+from tests.truehalf.exporting.written import SPEC, pictures, traced
 from tests.truehalf.models import detectors
 from truehalf.config.schema import TraceConfig
-from truehalf.exporting.baked import what_was_baked
-from truehalf.exporting.baked.subject import Subject
+from truehalf.exporting.decisions import Subject, what_was_baked
 from truehalf.io_spec.spec import IoSpec
 from truehalf.models.as_made import State, copied
 
@@ -79,6 +78,9 @@ OPEN = {
     "a name like print": "print_and_keep(self, x.max() > 1.5)\nif self.grid:\n    y = y * 0",
     "a name in an assertion": "assert (large := bool(x.max() > 1.5)) or True\nif large:\n    y = y * 0",
     "the largest of two": "y = y * (2.0 if max(x.mean(), x.std() * 9).item() > 8 else 1.0)",
+    "a batch of one": "if x.shape[0] == 1:\n    y = y.reshape(1, 4)",
+    "both sides alike": "if x.mean() > 0.5:\n    y = y * 1.0\nelse:\n    y = y + 0.0",
+    "a list called log": "log = []\nlog.append(bool(x.max() > 1.5))\nif log[-1]:\n    y = y * 0",
     "an input of one value": "if x.max() == x.min():\n    y = y * (1 + x.mean())",
     "a comprehension": "y = y + sum([1.0 for value in x.amax((1, 2, 3)) if value > 1.5])",
 }
@@ -90,15 +92,14 @@ FINE = {
     "what is printed": "print(x.mean().item(), end='')",
     "checks of each layer": "for t in (x, y):\n    assert torch.isfinite(t).all(), f'{t.max().item()}'",
     "a check within torch's contexts": "with torch.no_grad():\n    if x.isnan().any():\n        raise ValueError",
+    "a logger of the module": "self.log_ = LOG\nself.log_.debug('%s', x.max().item())",
     "a logger": "if x.max() > 0.5:\n    LOG.warning('bright: %s', x.max().item())",
     "cleaning up": "try:\n    assert x.min() >= 0\nfinally:\n    pass",
     "a parameter": "if self.scale.item() > 0.5:\n    y = y * self.scale",
-    "a batch of one": "if x.shape[0] == 1:\n    y = y.reshape(1, 4)",
     "a grid of the size": "if self.grid is None:\n    self.grid = torch.ones(4) * x.shape[2]\ny = y * self.grid",
     "constants": "y = y + torch.tensor([0.5, 1.0, 2.0, 3.0])",
     "dtype and device": "if x.dtype == torch.float32 and x.device.type == 'cpu':\n    y = y * 2",
     "the length of an axis that is fixed": "y = y * len(x[0])",
-    "both sides alike": "if x.mean() > 0.5:\n    y = y * 1.0\nelse:\n    y = y + 0.0",
     "sizes in a list": "b, c, h, w = x.shape\ny = y.reshape(b, 2, 2).flatten(1) * (h * w)",
     "a mask": "y = torch.where(x.mean((1, 2, 3))[:, None] > 0.3, y, y * 2)",
     "a loop over levels": "for k in [1, 2, 3]:\n    y = y + k * self.scale",
@@ -288,6 +289,7 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
         example=example,
         pairs=[(example, outputs)],
         caught=[],
+        draws=False,
         options=TraceConfig(),
     )
 
@@ -300,8 +302,8 @@ class Chaotic(torch.nn.Module):
 def test_what_hangs_on_rounding_proves_nothing(tmp_path: Path) -> None:
     """Of random weights; of trained ones the samples are compared before."""
     text = """(float[n, 3, 8, 8] x) => (float[n, 4] y) <int64[4] s = {0, 0, 0, 0}, int64[4] e = {99, 1, 1, 4},
-        int64[2] r = {-1, 4}, float k = {1.0e5}, float off = {1.0}>
-        { a = Slice(x, s, e) b = Reshape(a, r) c = Mul(b, k) d = Add(c, off) y = Sin(d) }"""
+        int64[2] r = {-1, 4}, float k = {1.0e5}, float off = {1.0001}>
+        { a = Slice(x, s, e) b = Reshape(a, r) c = Mul(b, k) d = Mul(c, off) y = Sin(d) }"""
     found = what_was_baked(subject(tmp_path / "m.onnx", Chaotic(), text, trained=False))
     assert found.inputs == [] and len(found.skipped) > 3 and found.reason == ""
 

@@ -16,6 +16,7 @@ import linecache
 import re
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,18 +24,22 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import Method, Precision
-from truehalf.config.schema import Exporter, SlimConfig, TraceConfig
-from truehalf.conversion.report import Decision, Fp16Report
+from truehalf.config.schema import Config, Exporter, SlimConfig, TraceConfig
+from truehalf.conversion.report import LISTED_NODES, Decision, Fp16Report, entry, fp32_rows
+from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
+from truehalf.data.samples import filled
 from truehalf.errors import StageError, first_line, some_of
 from truehalf.exporting.export import evaluation_mode, export
-from truehalf.exporting.routes.half_report import counted, described, slimmed
+from truehalf.exporting.half_norms import SettleNorms
 from truehalf.files import check_outputs, destination
 from truehalf.float16 import MAX
-from truehalf.io_spec.in_file import names_of
+from truehalf.io_spec.in_file import SPEC_KEY, names_of, shape_of, spec_text
 from truehalf.io_spec.spec import IoSpec
-from truehalf.ir.model_file import load_model
+from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 from truehalf.models.own_code import shown_file
+from truehalf.models.source import dynamic_axes_of, open_model
 from truehalf.runtime.machine import CPU, device_lock
+from truehalf.slimming.slim import slim
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +57,7 @@ _NO_KERNEL = re.compile(
     r"Could not run '([\w:.]+)'"
 )
 # What calls the module here is no place in the user's code.
-_OURS = ("truehalf.exporting.routes.half_trace", "truehalf.exporting.export", "truehalf.models.calling")
+_OURS = ("truehalf.exporting.half", "truehalf.exporting.export", "truehalf.models.calling")
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,27 @@ class HalfTracing:
     trace: TraceConfig
     slim: SlimConfig = field(default_factory=SlimConfig)
     repair: Sequence[str] | None = None
+
+
+def half_configured(
+    config: Config, root: Path, out_path: Path, spec: IoSpec, shapes: Mapping[str, Sequence[int]]
+) -> tuple[Fp16Report, list[Decision]]:
+    """Trace the module of a configuration in FP16.
+
+    Args:
+        root: its workspace.
+        spec: the I/O spec of the FP32 file.
+        shapes: by graph input, the shape at which arithmetic is counted.
+
+    Raises:
+        StageError: as trace_in_fp16.
+    """
+    model = open_model(config, root)
+    trace = replace(config.trace, dynamic_axes=dynamic_axes_of(config, model))
+    options = HalfTracing(config.precision, trace, config.slim, config.repair.passes)
+    batch = model.batch or config.trace.batch
+    example = filled(run_samples("trace", config, root, spec)[: min(batch, TRACE_SAMPLES // 2)], batch)
+    return trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
 
 
 def trace_in_fp16(
@@ -111,21 +137,23 @@ def trace_in_fp16(
         device, notes = _traced(model, example, traced, options, types, spec)
         try:
             stamp = f"fp16 by truehalf, method {method.value} on {device}"
-            names, raised, norms = described(traced, spec, types, stamp, precision.opset)
-            slim_report = slimmed(traced, out_path, options.slim, options.repair)
+            facts = _described(traced, spec, types, stamp, precision.opset)
+            slimmed = slim(traced, out_path, options.slim, repair=options.repair)
         except StageError as error:
             message = "; ".join([f"what was traced is no usable file: {error.text}", *notes])
             message = f"precision.method={method.value}: {message}; set precision.method=convert"
             raise StageError(error.code, message) from error
-    rows, report = counted(out_path, method.value, names, input_shapes)
+    rows, report = _counted(out_path, method.value, input_shapes)
+    reason = "float16 outputs are not compared as float32 ones are; verify compares the file with the FP32 model"
+    parity = {"status": slimmed.parity["status"], "reason": reason}
     report = replace(
         report,
         method=method.value,
         device=device,
         exporter=options.trace.exporter.value,
-        norms=norms,
-        slim=slim_report.to_json(),
-        warnings=[*notes, *raised, *_sizes_in_fp16(out_path)],
+        norms=facts[1],
+        slim={**slimmed.to_json(), "parity": parity},
+        warnings=[*notes, *facts[0], *_sizes_in_fp16(out_path)],
     )
     return report, rows
 
@@ -193,8 +221,8 @@ def _traced(
         try:
             with device_lock("cuda"):
                 return "cuda", on("cuda")
-        except StageError as error:
-            return CPU, [f"tracing on CUDA failed, so the CPU did it: {error}", *on(CPU)]
+        except (StageError, RuntimeError) as error:  # torch's: out of memory, no kernel for this GPU
+            return CPU, [f"tracing on CUDA failed, so the CPU did it: {first_line(error)}", *on(CPU)]
     return CPU, on(CPU)
 
 
@@ -302,3 +330,71 @@ def _place(error: BaseException) -> str:
     file = frame.f_code.co_filename
     code = linecache.getline(file, line, frame.f_globals).strip()
     return f"{shown_file(file)}:{line}: {code + ': ' if code else ''}"
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _described(
+    path: Path, spec: IoSpec, types: Mapping[str, str], stamp: str, opset: int | None
+) -> tuple[list[str], dict[str, int]]:
+    """Give the file shapes and types of the spec, and the spec itself; return notes on raising it, and norms."""
+    from truehalf.ir.opset import ToOpset
+
+    model = load_model(path)
+    notes = ToOpset(opset)(model).notes()
+    norms = SettleNorms()(model).counts
+    values = [*model.graph.inputs, *model.graph.outputs]
+    expected = [f"{entry.name} {types[entry.name]}" for entry in spec.tensors]
+    got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
+    if expected != got:
+        message = f"fp16: expected {', '.join(expected)}, got {', '.join(got)}; set precision.method=convert"
+        raise StageError("half-trace-fails", message)
+    for value, declared in zip(values, spec.tensors, strict=True):
+        value.shape = shape_of(declared)
+    inputs = tuple(replace(each, dtype=types[each.name]) for each in spec.inputs)
+    outputs = tuple(replace(each, dtype=types[each.name]) for each in spec.outputs)
+    described = spec_text(replace(spec, inputs=inputs, outputs=outputs))
+    model.metadata_props.update({SPEC_KEY: described, PRECISION_KEY: stamp})
+    save_model(model, path)
+    return notes, norms
+
+
+def _counted(
+    path: Path, method: str, input_shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[list[Decision], Fp16Report]:
+    """Make a row for each float node of the file, and count them for the report."""
+    import onnx_ir as ir
+
+    from truehalf.conversion.rules import base
+    from truehalf.ir.arithmetic import flops
+    from truehalf.ir.facts import FLOATS, all_nodes, model_facts
+    from truehalf.ir.normalize import concrete_shapes
+
+    model = load_model(path)
+    shapes = concrete_shapes(model, input_shapes)
+    rows: list[Decision] = []
+    casts: Counter[tuple[ir.DataType | None, ir.DataType | None]] = Counter()
+    arithmetic = {"fp16": 0.0, "fp32": 0.0}
+    for node in all_nodes(model):
+        if node.op_type == "Cast" and node.inputs[0] is not None:
+            casts[node.inputs[0].dtype, node.outputs[0].dtype] += 1
+        types = {output.dtype for output in node.outputs if output.name and output.dtype in FLOATS}
+        if not types or node.op_type in ("Cast", "Constant"):
+            continue
+        precision = "fp16" if types == {ir.DataType.FLOAT16} else "fp32"
+        arithmetic[precision] += flops(node, shapes)
+        reason = f"{'float16' if precision == 'fp16' else 'float32'} as traced and slimmed"
+        rows.append(entry(node, precision, base.Decision(base.Verdict[precision], method, reason)))
+    total = sum(arithmetic.values())
+    facts = model_facts(model, path)
+    kept = fp32_rows(rows)
+    return rows, Fp16Report(
+        fp32_nodes_total=len(kept),
+        fp32_nodes=kept[:LISTED_NODES],
+        fp16_fraction=facts["fp16_fraction"],
+        fp16_arithmetic=arithmetic["fp16"] / total if total else None,
+        casts_to_fp16=casts[ir.DataType.FLOAT, ir.DataType.FLOAT16],
+        casts_to_fp32=casts[ir.DataType.FLOAT16, ir.DataType.FLOAT],
+        model=facts,
+    )

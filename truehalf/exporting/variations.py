@@ -24,77 +24,50 @@ from truehalf.io_spec.spec import InputSpec, IoSpec
 Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
 _DISTURBED = 1e-5
-_LEVELS = (0.15, 0.2, 0.3, 0.4, 0.6, 0.7, 0.85)
+
+_Changes = Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
 
 # A share of the range at each value, 0 to 1, and a generator -> another share.
-_Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-
-
-def _shuffled(share: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(share.ravel()).reshape(share.shape)
-
-
-def _spot(share: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Least everywhere but in one value."""
-    spot = np.zeros_like(share)
-    spot.flat[rng.integers(0, max(1, share.size))] = 1.0
-    return spot
-
-
-# Of any model: images still, so that what a detector finds does not hang on rounding.
-NATURAL: dict[str, _Change] = {
-    "dim": lambda share, rng: share * 0.25,
-    "bright": lambda share, rng: 1 - (1 - share) * 0.25,
+CHANGES: _Changes = {
+    "dim": lambda share, rng: share * 0.2,
+    "bright": lambda share, rng: 1 - (1 - share) * 0.2,
     "inverted": lambda share, rng: 1 - share,
-    "of low contrast": lambda share, rng: 0.5 + (share - 0.5) * 0.1,
-    "noise": lambda share, rng: rng.random(share.shape),
+    "noise": lambda share, rng: rng.uniform(-0.05, 1.05, share.shape),  # reaches both ends of the range
 }
-# Of models whose code reads values of tensors: also the ends of the range, and many levels between.
-SEARCHING: dict[str, _Change] = {
-    "very dim": lambda share, rng: share * 0.05,
-    "half as bright": lambda share, rng: share * 0.5,
-    "very bright": lambda share, rng: 1 - (1 - share) * 0.05,
-    "shuffled": _shuffled,
-    "reversed": lambda share, rng: share[:, ::-1] if share.ndim > 1 else share[::-1],
+# Where the user's code reads values: no picture, so that a detector's queries would all tie.
+FLAT: _Changes = {
     "all least": lambda share, rng: np.zeros_like(share),
     "all largest": lambda share, rng: np.ones_like(share),
-    "a single value": _spot,
-    **{
-        f"all at {level:g} of the range": lambda share, rng, level=level: np.full_like(share, level)  # type: ignore[misc]
-        for level in _LEVELS
-    },
 }
 
 
 def variations(
-    spec: IoSpec, base: Arrays, seen: Sequence[Arrays], changes: Mapping[str, Callable[..., np.ndarray]]
+    spec: IoSpec, base: Arrays, seen: Sequence[Arrays], changes: _Changes
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Feeds of the shapes and dtypes of `base`: what was changed, and the feed.
+    """Make feeds of the shapes and dtypes of `base`, all inputs changed at once: (name of the change, feed).
 
     Args:
         spec: I/O spec, of which the inputs are read.
         base: a real feed.
         seen: real feeds, for the ranges of inputs that are no images.
-        changes: NATURAL or SEARCHING.
+        changes: CHANGES, FLAT or both.
     """
     entries = {entry.name: entry for entry in spec.inputs}
     ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
-    free = [name for name, pair in ends.items() if pair is not None]
     for number, (label, change) in enumerate(changes.items()):
-        groups = [free] + ([[name] for name in free] if len(free) > 1 else [])
-        for position, names in enumerate(groups):
-            rng = np.random.default_rng([_SEED, number, position])
-            feed = dict(base)
-            for name in names:
-                feed[name] = _changed(base[name], ends[name], [each[name] for each in seen], change, rng)
-            if any(not np.array_equal(feed[name], base[name]) for name in names):
-                yield (label if len(free) == 1 or not position else f"{label} (only {names[0]})"), feed
+        rng = np.random.default_rng([_SEED, number])
+        feed = {
+            name: array
+            if ends[name] is None
+            else _changed(array, ends[name], [each[name] for each in seen], change, rng)
+            for name, array in base.items()
+        }
+        if any(not np.array_equal(feed[name], base[name]) for name in base):
+            yield label, feed
 
 
 def other_batches(spec: IoSpec, seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Feeds of other numbers of samples than the real ones have, where the first axis of every input varies: what they
-    are, and the feed.
-    """
+    """Repeat real samples to two other batch sizes, where the first axis of every input varies: (name, feed)."""
     axes = named_axes(spec)
     known = {array.shape[0] if array.ndim else None for feed in seen for array in feed.values()}
     if len(known) != 1 or len({axes[entry.name].get(0) for entry in spec.inputs} | {None}) != 2:
@@ -106,7 +79,7 @@ def other_batches(spec: IoSpec, seen: Sequence[Arrays]) -> Iterator[tuple[str, d
 
 
 def longer_axes(spec: IoSpec, base: Arrays) -> Iterator[dict[str, np.ndarray]]:
-    """Feeds with one of the named axes twice as long, wherever it stands."""
+    """Double one of the named axes wherever it stands: one feed for each name."""
     axes = {name: found for name, found in named_axes(spec).items() if name in base}
     for symbol in dict.fromkeys(symbol for found in axes.values() for symbol in found.values()):
         feed = dict(base)
@@ -116,9 +89,11 @@ def longer_axes(spec: IoSpec, base: Arrays) -> Iterator[dict[str, np.ndarray]]:
 
 
 def disturbed(feed: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """The floats of a feed, each off by about _DISTURBED of itself, as rounding in the first layers would be."""
+    """Move each float towards zero by about _DISTURBED of itself, as rounding in the first layers would; the module's
+    code may check that inputs stay in their range.
+    """
     return {
-        name: (array * (1 + _DISTURBED * rng.standard_normal(array.shape))).astype(array.dtype)
+        name: (array * (1 - _DISTURBED * np.abs(rng.standard_normal(array.shape)))).astype(array.dtype)
         if array.dtype.kind == "f"
         else array
         for name, array in feed.items()
