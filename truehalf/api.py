@@ -146,10 +146,12 @@ def convert(
 
 
 def _result(written: Path, out: Path | str | None) -> Path | ir.Model:
-    """What a Result is made of: the file, or its content where it will go."""
-    from truehalf.ir.model_forms import in_memory
+    """What a Result is made of: the file, or its content where it will go, weights included."""
+    import onnx_ir as ir
 
-    return in_memory(written) if out is None else written
+    from truehalf.ir.model_forms import as_ir
+
+    return ir.external_data.load_to_model(as_ir(written)) if out is None else written
 
 
 def calibrate(model: Model, samples: Any, *, preprocessing: JsonObject | Path | str | None = None) -> RangesJson:

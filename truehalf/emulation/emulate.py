@@ -110,12 +110,6 @@ def _emulate_node(node: ir.Node, half: set[ir.Value], names: Names) -> None:
     if is_op(node, "Cast", "CastLike"):
         _emulate_cast(node, half, names)
         return
-    if node.op_type == "BitCast":
-        raise StageError(
-            "not-supported",
-            f"emulation: node {node.name!r} (BitCast) reads or writes the bits of FP16, which FP32 does not have; "
-            "keep it and its neighbours out of FP16",
-        )
     _widen_attributes(node)
     if not _is_exact(node):
         for output in node.outputs:
@@ -152,11 +146,6 @@ def _widen_attributes(node: ir.Node) -> None:
     for name, attribute in list(node.attributes.items()):
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype == _HALF:
             node.attributes[name] = ir.AttrTensor(name, _as_float(attribute.as_tensor()))
-        elif attribute.type == ir.AttributeType.SPARSE_TENSOR:
-            raise StageError(
-                "not-supported",
-                f"emulation: node {node.name!r} ({node.op_type}) holds a sparse FP16 tensor; expected a dense one",
-            )
         elif name in TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() == _HALF:
             node.attributes[name] = ir.AttrInt64(name, int(_FLOAT))
 

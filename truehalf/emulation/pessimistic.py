@@ -12,8 +12,7 @@ blocks of 128 terms, each block rounded, and added up in FP16 one after the othe
                                      FP16's largest are Inf
     Softmax, LogSoftmax              d = x - max, e = Exp(d):  e / s(e),  d - Log(s(e))
     Layer-, Instance-, Group-,       d = x - s(x) / n, v = s(d * d) / n:  d * (1 / Sqrt(v + epsilon)) * scale + bias
-      MeanVariance-, RMS-,           (RMS: d = x; MeanVariance: no scale, d / (Sqrt(v) + 1e-9);
-      BatchNormalization             Batch: mean and v are given)
+      RMS-, BatchNormalization       (RMS: d = x; Batch: mean and v are given)
     MatMul, Gemm, Conv,              blocks along the axis that is added up (truehalf.emulation.split_products)
       ConvTranspose, Einsum
     Softplus, Mish, Elu, Selu        Exp, what is added to it, Log (truehalf.emulation.split_functions)
@@ -56,7 +55,6 @@ from truehalf.emulation.split_normalizations import (
     group_normalization,
     instance_normalization,
     layer_normalization,
-    mean_variance_normalization,
 )
 from truehalf.emulation.split_products import conv, einsum, gemm, matmul
 from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce, softmax
@@ -83,7 +81,6 @@ _RULES: dict[str, Rule] = {
     "InstanceNormalization": instance_normalization,
     "GroupNormalization": group_normalization,
     "BatchNormalization": batch_normalization,
-    "MeanVarianceNormalization": mean_variance_normalization,
     "MatMul": matmul,
     "Gemm": gemm,
     "Conv": conv,

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.half_nodes import NOT_SPLIT
 from truehalf.emulation.pessimistic import split_sums
-from truehalf.ir.model_forms import loaded_from
+from truehalf.ir.model_file import load_model
 from truehalf.runtime.ort import Session
 
 
@@ -39,7 +39,7 @@ class EmulatedSession:
         Raises:
             StageError: when the file cannot be loaded or emulated.
         """
-        loaded = loaded_from(model)
+        loaded = load_model(model) if isinstance(model, (Path, str)) else model
         emulated = emulate(split_sums(loaded) if pessimistic else loaded)
         self.not_split: dict[str, str] = emulated.meta[NOT_SPLIT]
         self._session = Session(emulated, **options)

@@ -65,14 +65,6 @@ def batch_normalization(build: HalfNodes) -> list[ir.Value]:
     return [_scaled(build, build.op("Mul", build.op("Sub", source, mean), inverse), [scale, bias])]
 
 
-def mean_variance_normalization(build: HalfNodes) -> list[ir.Value]:
-    source, dims = source_of(build)
-    axes = sorted(axis % len(dims) for axis in build.node.attributes.get_ints("axes", (0, 2, 3)))
-    centred = build.op("Sub", source, build.mean(source, dims, axes))
-    variance = build.mean(build.op("Mul", centred, centred), dims, axes)
-    return [build.op("Div", centred, build.op("Add", build.op("Sqrt", variance), build.half(1e-9)))]
-
-
 def _normalized(build: HalfNodes, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
     centred = build.op("Sub", value, build.mean(value, dims, axes))
     return build.op("Mul", centred, _inverse_deviation(build, centred, dims, axes))

@@ -216,43 +216,30 @@ def _instance_norm(seen: _Seen) -> int:
 
 
 _DEPTHS: dict[str, Callable[[_Seen], int]] = {
-    "Attention": _attention,
-    "CausalConvWithState": _conv,
-    "Conv": _conv,
-    "ConvTranspose": _conv_transpose,
-    "DeformConv": _conv,
-    "Einsum": _einsum,
-    "GRU": _recurrent,
-    "Gemm": _gemm,
-    "GlobalAveragePool": _instance_norm,
-    "InstanceNormalization": _instance_norm,
-    "LSTM": _recurrent,
-    "LayerNormalization": _norm_from_axis,
-    "LogSoftmax": _softmax,
-    "MatMul": _matmul,
-    "RMSNormalization": _norm_from_axis,
-    "RNN": _recurrent,
-    "ReduceL1": _reduce,
-    "ReduceL2": _reduce,
-    "ReduceLogSum": _reduce,
-    "ReduceLogSumExp": _reduce,
-    "ReduceMean": _reduce,
-    "ReduceProd": _reduce,
-    "ReduceSum": _reduce,
-    "ReduceSumSquare": _reduce,
-    "Softmax": _softmax,
+    name: rule
+    for names, rule in (
+        ("Attention", _attention),
+        ("CausalConvWithState Conv DeformConv", _conv),
+        ("ConvTranspose", _conv_transpose),
+        ("Einsum", _einsum),
+        ("GRU LSTM RNN", _recurrent),
+        ("Gemm", _gemm),
+        ("GlobalAveragePool InstanceNormalization", _instance_norm),
+        ("LayerNormalization RMSNormalization", _norm_from_axis),
+        ("LogSoftmax Softmax", _softmax),
+        ("MatMul", _matmul),
+        ("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare", _reduce),
+    )
+    for name in names.split()
 }
 
 _PRODUCTS: dict[str, Callable[[_Seen], float]] = {
-    "Attention": _attention_flops,
-    "CausalConvWithState": _product_flops,
-    "Conv": _product_flops,
-    "ConvTranspose": _conv_transpose_flops,
-    "DeformConv": _product_flops,
-    "Einsum": _product_flops,
-    "GRU": _recurrent_flops,
-    "Gemm": _product_flops,
-    "LSTM": _recurrent_flops,
-    "MatMul": _product_flops,
-    "RNN": _recurrent_flops,
+    name: rule
+    for names, rule in (
+        ("Attention", _attention_flops),
+        ("CausalConvWithState Conv DeformConv Einsum Gemm MatMul", _product_flops),
+        ("ConvTranspose", _conv_transpose_flops),
+        ("GRU LSTM RNN", _recurrent_flops),
+    )
+    for name in names.split()
 }

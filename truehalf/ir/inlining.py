@@ -13,7 +13,7 @@ from onnx_ir.passes.common import InlinePass, RemoveInitializersFromInputsPass
 
 from truehalf.ir.facts import all_nodes, name_of, subgraphs, values_of
 from truehalf.ir.passes import Done, Pass
-from truehalf.ir.slots import schema_at, schema_of
+from truehalf.ir.slots import schema_of
 
 _CALL = "truehalf.call"  # of the call that a node is being inlined from
 _TAKEN_OUT = "truehalf.weights_taken_out"  # key of ir.Model.meta
@@ -42,18 +42,13 @@ class InlineNamed(Pass):
 
     Attributes:
         kept: functions that stay, as Op or domain::Op.
-        any_version: whether a function with another version of ONNX's operators than the model is read as if it had the
-            model's, also where that version defines an operator differently.
     """
 
     kept: Collection[str] = ()
-    any_version: bool = False
 
     def edit(self, model: ir.Model, done: Done) -> None:
         count = len(model.functions)
         try:
-            if not self.any_version and (versions := _other_versions(model)):
-                raise ValueError("; ".join(versions))
             if count:
                 _inline(model.clone(), self.kept)  # which may stop halfway
                 _inline(model, self.kept)
@@ -64,10 +59,6 @@ class InlineNamed(Pass):
 
 
 def _inline(model: ir.Model, kept: Collection[str]) -> None:
-    for function in model.functions.values():
-        for domain, version in model.graph.opset_imports.items():
-            if domain in function.opset_imports:
-                function.opset_imports[domain] = version
     while ready := _leaves(model, kept):
         for node in [node for node in all_nodes(model, functions=True) if node.op_identifier() in ready]:
             node.metadata_props[_CALL] = name_of(node)
@@ -133,20 +124,6 @@ def _hiding(graph: ir.Graph, outer: frozenset[str | None]) -> Iterator[ir.Value]
     for node in graph:
         for inner in subgraphs(node):
             yield from _hiding(inner, around)
-
-
-def _other_versions(model: ir.Model) -> list[str]:
-    """Operators that mean something else in a function than in the graph, because their versions differ."""
-    found = set[str]()
-    for function in model.functions.values():
-        for node in function.all_nodes():
-            inner, outer = (owner.opset_imports.get(node.domain) for owner in (function, model.graph))
-            if inner is None or outer is None or inner == outer:
-                continue
-            schemas = [schema_at(node.op_type, version, node.domain) for version in (inner, outer)]
-            if len({0 if schema is None else schema.since_version for schema in schemas}) > 1:
-                found.add(f"{node.op_type} of opset {inner} in {function.name}, where the graph has opset {outer}")
-    return sorted(found)
 
 
 def _leaves(model: ir.Model, kept: Collection[str]) -> set[ir.OperatorIdentifier]:

@@ -111,10 +111,9 @@ def _adopt(model: ir.Model, path: Path) -> frozenset[str]:
     """Sort the nodes of a model that was read, check its external data, hold its weights; the files of these."""
     import onnx_ir as ir
 
-    from truehalf.ir.normalize import check_acyclic, sort_nodes
+    from truehalf.ir.normalize import sort_nodes
     from truehalf.ir.proto.tensors import hold_as_arrays, tensors_of
 
-    check_acyclic(model)
     sort_nodes(model)
     if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
         model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))

@@ -134,11 +134,6 @@ def as_ir(model: Model) -> ir.Model:
     return as_in_file(adopt_proto(proto, "model"))
 
 
-def loaded_from(model: Path | str | ir.Model) -> ir.Model:
-    """A model as it is, or that of a file, see truehalf.ir.model_file.load_model."""
-    return load_model(model) if isinstance(model, (Path, str)) else model
-
-
 def file_of(model: Path | str | ModelFile) -> ModelFile:
     """A file that may have been opened."""
     return model if isinstance(model, ModelFile) else ModelFile(Path(model))
@@ -168,8 +163,3 @@ def as_file(model: Model, folder: Path, name: str = "model") -> ModelFile:
     path = folder / f"{name}.onnx"
     save_model(as_ir(model), path, checked=False)  # what is made of it is, as of a file
     return ModelFile(path)
-
-
-def in_memory(path: Path) -> ir.Model:
-    """A model from a file that will go: its weights are in memory, too."""
-    return ir.external_data.load_to_model(as_in_file(load_model(path)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from truehalf.ir.facts import reached
 from truehalf.ir.ops import moved_inputs
 
 
@@ -42,19 +43,7 @@ def regions(graph: ir.Graph) -> Iterator[Region]:
 
 
 def _region(start: ir.Node) -> Region:
-    region = Region({start: moved_inputs(start)})
-    waiting = [start]
-    while waiting:
-        node = waiting.pop()
-        for index in region.nodes[node]:
-            value = node.inputs[index]
-            producer = value.producer() if value is not None else None
-            if producer is not None:
-                _join(region, producer, start, waiting)
-        for result in node.outputs:
-            for user, position in result.uses():
-                if position in moved_inputs(user):
-                    _join(region, user, start, waiting)
+    region = Region({node: moved_inputs(node) for node in reached([start], _joined)})
     for node, positions in region.nodes.items():
         for index in positions:
             value = node.inputs[index]
@@ -66,7 +55,8 @@ def _region(start: ir.Node) -> Region:
     return region
 
 
-def _join(region: Region, node: ir.Node, start: ir.Node, waiting: list[ir.Node]) -> None:
-    if node not in region.nodes and node.graph is start.graph and (positions := moved_inputs(node)):
-        region.nodes[node] = positions
-        waiting.append(node)
+def _joined(node: ir.Node) -> list[ir.Node]:
+    """Moves of the same graph that make what a move moves, or move what it makes."""
+    makers = [value.producer() for index in moved_inputs(node) if (value := node.inputs[index]) is not None]
+    readers = [use.node for result in node.outputs for use in result.uses() if use.idx in moved_inputs(use.node)]
+    return [each for each in (*makers, *readers) if each and each.graph is node.graph and moved_inputs(each)]

@@ -51,19 +51,11 @@ class Names:
 
 
 class SortNodes(Pass):
-    """Sorts the nodes of the graph and of its subgraphs; a sorted graph stays as it is.
-
-    Raises:
-        StageError: when there is a cycle, naming a node on it. Nothing is deleted.
-    """
+    """Sorts the nodes, as `sort_nodes`; a sorted graph stays as it is."""
 
     def edit(self, model: ir.Model, done: Done) -> None:
         before = list(all_nodes(model))
-        try:
-            model.graph.sort()
-        except ValueError:
-            check_acyclic(model)
-            raise
+        sort_nodes(model)
         done.counts["moved"] += sum(one is not other for one, other in zip(before, all_nodes(model), strict=True))
 
 
@@ -300,20 +292,18 @@ def _mention(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
 
 
 def sort_nodes(model: ir.Model) -> ir.Model:
-    """The model, whose nodes then stand behind what they read: runtimes allow another order, onnx_ir clones no such."""
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        if _is_unsorted(graph):
+    """The model, whose nodes then stand behind what they read: runtimes allow another order, onnx_ir clones no such.
+
+    Raises:
+        StageError: when there is a cycle, naming a node on it. Nothing is deleted.
+    """
+    try:
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
             graph.sort()
+    except ValueError:
+        check_acyclic(model)
+        raise
     return model
-
-
-def _is_unsorted(graph: ir.Graph) -> bool:
-    seen: set[ir.Node | None] = {None}
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        if any(value and value.producer() not in seen for value in node.inputs):
-            return True
-        seen.add(node)
-    return False
 
 
 def check_acyclic(model: ir.Model) -> None:

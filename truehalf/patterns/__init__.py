@@ -79,8 +79,7 @@ def lint(
     refused = []
     if model.functions:
         copy = model.clone()
-        # one with another version of ONNX's operators is read as if it had the model's
-        if not (refused := InlineNamed(plugin_ops, any_version=True)(copy).refused):
+        if not (refused := InlineNamed(plugin_ops)(copy).refused):
             InferTypes()(copy)
             model = copy
     check_required_inputs(model, plugin_ops)

@@ -5,10 +5,9 @@ value types, inputs that nothing reads. Then the passes of truehalf.patterns run
 onnxslim out.
 
 A result that differs from the source beyond the tolerance, or that onnxslim cannot make, is made again without the
-cause, and the report names it: without the passes of repair at fault where onnxslim's own file agrees, else without
-onnxslim's shape inference, else without the patterns and optimisations at fault, else without onnxslim. With skip(S),
-the work without S: the last name of the shortest list L for which skip(L) agrees is a cause; again with it skipped,
-until skip(causes) agrees.
+cause, and the report names it: without onnxslim's shape inference, patterns, optimisations or the passes of repair at
+fault, else without onnxslim. With skip(S), the work without S: the last name of the shortest list L, of these in this
+order, for which skip(L) agrees is a cause; again with it skipped, until skip(causes) agrees.
 """
 
 from __future__ import annotations
@@ -127,44 +126,37 @@ def slim_model(
     check_passes(passes)
     comparison = Comparison(file, check_feeds, options)
 
-    def attempt(skip: Sequence[str], passes: Sequence[str], simplify: bool = simplify) -> _Made:
-        model = _simplified(file, [*options.skip_patterns, *skip]) if simplify else cloned(before)
+    def attempt(left_out: Sequence[str], slims: bool) -> _Made:
+        patterns = [name for name in left_out if name in known]
+        model = _simplified(file, [*options.skip_patterns, *patterns]) if slims else cloned(before)
         _unname(model, before)
         KeepEnds(before, "onnxslim")(model)
-        report = repaired(model, passes)
+        report = repaired(model, [name for name in passes if name not in left_out])
         KeepEnds(before, "repair")(model)
         if written is not None:
             save_model(model, written)  # which runs the checker
-        return _Made(model, report, comparison.parity(model if written is None else written), simplify)
+        return _Made(model, report, comparison.parity(model if written is None else written), slims)
 
-    def agrees(skip: Sequence[str], passes: Sequence[str]) -> bool:
+    def agrees(left_out: Sequence[str], slims: bool) -> bool:
         with contextlib.suppress(StageError):
-            attempt(skip, passes)
+            attempt(left_out, slims)
             return True
         return False
 
-    def without(repairs: Sequence[str]) -> list[str]:
-        return [name for name in passes if name not in repairs]
-
     def without_cause() -> tuple[_Made, list[str]]:
         """The first result that agrees, and what was left out for it."""
-        if passes and agrees((), ()):
-            repairs = names_to_skip(lambda repairs: agrees((), without(repairs)), passes)
-            return attempt((), without(repairs)), repairs
-        skip = [SHAPE_INFERENCE] if simplify else []
-        if simplify and not agrees(skip, ()):
-            left = [name for name in known if name not in options.skip_patterns]
-            skip = names_to_skip(lambda skip: agrees(skip, ()), left)
-        tried = [(skip, passes, True), (skip, (), True)] if skip else []
-        for names, kept, slims in [*tried, ((), passes, False)]:
-            with contextlib.suppress(StageError):
-                return attempt(names, kept, slims), [*names, *without(kept), *([] if slims else ["onnxslim"])]
-        return attempt((), (), False), ["onnxslim", *passes]
+        if simplify:
+            patterns = [SHAPE_INFERENCE, *(name for name in known if name != SHAPE_INFERENCE)]
+            causes = [*(name for name in patterns if name not in options.skip_patterns), *passes]
+            if skip := names_to_skip(lambda skip: agrees(skip, True), causes):
+                return attempt(skip, True), skip
+        skip = names_to_skip(lambda skip: agrees(skip, False), passes)
+        return attempt(skip, False), [*skip, *(["onnxslim"] if simplify else [])]
 
     left_out: list[str] = []
     why: str | None = None
     try:
-        made = attempt((), passes)
+        made = attempt((), simplify)
     except StageError as error:
         try:
             Session(file.runnable)
@@ -175,7 +167,6 @@ def slim_model(
             made, left_out = without_cause()
         except StageError:
             raise StageError(error.code, f"slim: {error.text}") from error
-        left_out = [name for name in left_out if simplify or name != "onnxslim"]
         why = coded(error.code, f"{', '.join(left_out)}: left out, as the result is not what the file is: {error.text}")
     facts_before, facts = model_facts(before), model_facts(made.model)
     report = SlimReport(

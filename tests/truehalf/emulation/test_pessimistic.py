@@ -20,6 +20,7 @@ from truehalf.emulation.emulate import emulate
 from truehalf.emulation.half_nodes import BLOCK, NOT_SPLIT
 from truehalf.emulation.pessimistic import _RULES, split_sums
 from truehalf.emulation.sessions import EmulatedSession
+from truehalf.emulation.split_functions import RULES as FUNCTIONS
 from truehalf.errors import StageError
 from truehalf.ir.ops import Trait, with_trait
 
@@ -114,7 +115,7 @@ def test_sums_of_a_model_that_onnx_cannot_raise_are_listed(monkeypatch: pytest.M
 
 
 def test_only_operators_that_accumulate_and_functions_of_one_element_have_a_rule() -> None:
-    assert set(_RULES) <= with_trait(Trait.ACCUMULATES) | with_trait(Trait.UNARY)
+    assert set(_RULES) <= with_trait(Trait.ACCUMULATES) | set(FUNCTIONS)
 
 
 # Text of the node, opset, and whether it adds up; x is [1, 2, 4, 4], h [8], both FP16.

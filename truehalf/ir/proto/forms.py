@@ -1,7 +1,7 @@
-"""Forms of protos that readers do not take, restated in others of the same meaning before a model is read.
+"""Restate forms of protos that readers do not take in others of the same meaning, before a model is read.
 
-sparse tensors, as initializers and in Constants           dense ones
-weights of one name                                        the last of them, which ONNX Runtime takes
+Sparse tensors and maps are refused.
+
 a graph without a name, domains that are not imported,     as ONNX Runtime reads them
 weights that are no inputs before IR version 4
 a size below 0, which older exporters write (-1)           an axis that varies
@@ -13,17 +13,14 @@ functions of another opset than the graph                  of the graph's, as ON
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from truehalf.errors import StageError
 from truehalf.ir.proto.names import IMPLIED, ProtoGraph, proto_graphs
 
-_DENSE_MAX = 1 << 31  # bytes of a tensor; protobuf messages end there
 _STATED = {"MeanVarianceNormalization": (9, "axes", (0, 2, 3)), "STFT": (17, "onesided", 1)}  # from an opset on
 _ONNX = ("", "ai.onnx")
 _WEIGHTS_APART_FROM = 4  # IR version; before it weights are inputs, too
@@ -36,7 +33,7 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
         whether runtimes need the new form, too.
 
     Raises:
-        StageError: a sparse tensor that cannot be made dense, functions that cannot be brought to one opset, a map.
+        StageError: a sparse tensor, a map, functions that cannot be brought to one opset.
     """
     _refuse_maps(proto.graph, path)
     proto.graph.name = proto.graph.name or "graph"
@@ -48,8 +45,7 @@ def restate(proto: onnx.ModelProto, path: Path) -> bool:
     for graph in (proto.graph, *proto.functions):
         opset = _opset(graph if isinstance(graph, onnx.FunctionProto) else proto)
         for inner in proto_graphs(graph):
-            _keep_last_weights(inner)
-            _make_dense(inner, path)
+            _refuse_sparse(inner, path)
             _free_sizes(inner)
             for node in inner.node:
                 since, name, value = _STATED.get(node.op_type, (0, "", 0)) if node.domain in _ONNX else (0, "", 0)
@@ -78,49 +74,14 @@ def _import_implied(proto: onnx.ModelProto) -> None:
 # --- tensors and shapes -----------------------------------------------------------------------------------------------
 
 
-def _keep_last_weights(graph: ProtoGraph) -> None:
-    if isinstance(graph, onnx.GraphProto):
-        last = {tensor.name: index for index, tensor in enumerate(graph.initializer)}
-        for index in reversed(range(len(graph.initializer))):
-            if last[graph.initializer[index].name] != index:
-                del graph.initializer[index]
-
-
-def _make_dense(graph: ProtoGraph, path: Path) -> None:
-    if isinstance(graph, onnx.GraphProto) and graph.sparse_initializer:
-        graph.initializer.extend(_dense(sparse, path) for sparse in graph.sparse_initializer)
-        del graph.sparse_initializer[:]
+def _refuse_sparse(graph: ProtoGraph, path: Path) -> None:
+    held = [each.values.name for each in graph.sparse_initializer] if isinstance(graph, onnx.GraphProto) else []
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.sparse_tensors or (attribute.HasField("sparse_tensor") and node.op_type != "Constant"):
-                named = next(iter(node.output), node.name)
-                raise StageError(
-                    "not-supported", f"{path}: {node.op_type} {named!r} holds a sparse tensor; expected a dense one"
-                )
-            if attribute.HasField("sparse_tensor"):
-                attribute.CopyFrom(onnx.helper.make_attribute("value", _dense(attribute.sparse_tensor, path)))
-
-
-def _dense(sparse: onnx.SparseTensorProto, path: Path) -> onnx.TensorProto:
-    """The tensor with its zeros, of the same name."""
-    name, shape = sparse.values.name, tuple(sparse.dims)
-    named = f"{path}: sparse tensor {name!r}"
-    if onnx.TensorProto.EXTERNAL in (sparse.values.data_location, sparse.indices.data_location):
-        raise StageError("not-supported", f"{named}: expected its values in the model file, got external data")
-    values, indices = onnx.numpy_helper.to_array(sparse.values), onnx.numpy_helper.to_array(sparse.indices)
-    if values.itemsize * math.prod(shape) >= _DENSE_MAX:
-        raise StageError("too-large", f"{named}: expected less than 2 GiB as a dense tensor, got shape {list(shape)}")
-    try:
-        flat = indices if indices.ndim < 2 else np.ravel_multi_index(tuple(indices.T), shape)
-        dense = np.zeros(math.prod(shape), values.dtype)
-        if flat.shape != values.shape or (flat < 0).any():
-            raise ValueError(f"{flat.size} indices, {values.size} values")
-        dense[flat] = values
-    except (ValueError, IndexError) as error:
-        raise StageError(
-            "model-invalid", f"{named}: expected an index inside shape {list(shape)} for each value, got {error}"
-        ) from error
-    return onnx.numpy_helper.from_array(dense.reshape(shape), name)
+        if any(each.HasField("sparse_tensor") or each.sparse_tensors for each in node.attribute):
+            held.append(next(iter(node.output), node.name))
+    if held:
+        text = f"{path}: {held[0]!r} is or holds a sparse tensor; expected dense ones. Export the model with these"
+        raise StageError("not-supported", text)
 
 
 def _free_sizes(graph: ProtoGraph) -> None:

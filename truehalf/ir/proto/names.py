@@ -18,7 +18,7 @@ IMPLIED = {"ai.onnx": 26, "ai.onnx.ml": 5, "com.microsoft": 1}
 
 
 def check_names(proto: onnx.ModelProto, path: Path) -> None:
-    """Check that every name that is read is defined, once, but for weights of one type and shape; that the domain of
+    """Check that every name that is read is defined, once; that the domain of
     every node is imported; that calls fit their functions, and no function leads back to itself; and that a Constant
     has one value.
 
@@ -91,17 +91,14 @@ def _texts(graph: ProtoGraph) -> Iterator[str | bytes]:
 
 def _undefined(graph: ProtoGraph, outer: frozenset[str]) -> Iterator[str]:
     """Names that are defined twice, and readers of names that neither the graph nor one around it defines."""
-    weights = dict[str, tuple[object, ...]]()
+    weights = list[str]()
     if isinstance(graph, onnx.FunctionProto):
         known, results = list(graph.input), list(graph.output)
     else:
         known, results = [value.name for value in graph.input], [value.name for value in graph.output]
-        for tensor in graph.initializer:
-            form = tensor.data_type, *tensor.dims
-            if weights.setdefault(tensor.name, form) != form:
-                yield f"weights of different types or shapes are called {tensor.name!r}"
-        weights |= {tensor.values.name: () for tensor in graph.sparse_initializer}
-    known += {*weights} - {*known}
+        weights = [tensor.name for tensor in graph.initializer]
+        weights += [tensor.values.name for tensor in graph.sparse_initializer]
+    known += [name for name in weights if name not in {*known}]
     known += [name for node in graph.node for name in node.output if name]
     yield from (f"{name!r} is defined {count} times" for name, count in Counter(known).items() if count > 1)
     defined = outer.union(known)
