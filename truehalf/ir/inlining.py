@@ -38,7 +38,8 @@ class InlineNamed(Pass):
 
         call "head" of Block, which holds "slice"    ->    "head/slice"
 
-    Functions that nothing calls are left out. Refused, with the model as it was: functions that cannot be inlined.
+    Functions that nothing calls are left out. Refused, with the model as it was: functions that cannot be inlined,
+    those of another opset than the graph's among them (reading a file gives them the graph's, where that is the same).
 
     Attributes:
         kept: functions that stay, as Op or domain::Op.

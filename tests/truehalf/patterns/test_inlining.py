@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from tests.messages import expect
+from truehalf.ir.model_forms import as_ir
 from truehalf.ir.normalize import InferTypes
 from truehalf.patterns import Finding, lint
 
@@ -20,7 +21,7 @@ INNER = """<domain: "f", opset_import: ["": 17]> Inner (a) => (b) {
 
 
 def of(graph: str, *functions: str, **options: object) -> list[Finding]:
-    model = ir.from_proto(onnx.parser.parse_model(f"{IMPORTS} g {graph} {' '.join(functions)}"))
+    model = as_ir(onnx.parser.parse_model(f"{IMPORTS} g {graph} {' '.join(functions)}"))
     InferTypes()(model)
     return lint(model, **({"ignore": ["empty-node-name", "deployment-io"]} | options))  # type: ignore[arg-type]
 

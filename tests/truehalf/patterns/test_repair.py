@@ -17,6 +17,7 @@ from tests.truehalf.models import detectors
 from tests.truehalf.patterns.repairing import assert_equal, parsed, repaired, uniform
 from truehalf.config.schema import DEFAULT_PASSES, RepairPass
 from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_forms import as_ir
 from truehalf.patterns import PASSES, repair
 from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
@@ -124,14 +125,14 @@ def test_what_stands_in_functions_is_repaired() -> None:
 
 def test_functions_that_cannot_be_inlined_are_named() -> None:
     before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "16").replace("Softmax", "Identity"))
-    model = ir.from_proto(before)
+    model = as_ir(before)
     assert repair(model, ["grid_sample_gather"]).refused == []  # GridSample and Identity: the same at both
     before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "12"))
     model = ir.from_proto(before)
     report = repair(model, ["grid_sample_gather"])
     assert len(model.functions) == 2
     assert [refusal["pass"] for refusal in report.refused] == ["functions"]
-    expect(report.refused[0]["reason"], None, "Head, Sampled", "Softmax", "opset 12", "opset 17")
+    expect(report.refused[0]["reason"], None, "Head, Sampled", 12, 17)
 
 
 @pytest.mark.parametrize(
