@@ -38,7 +38,6 @@ from truehalf.ir.proto.plugins import plugins_of
 from truehalf.ir.proto.refusals import checker_refusal, refused
 from truehalf.runtime.ort import CUDA, Session, custom_operators
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, not_checked
-from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
 from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_of, part_of, parts_of
 
@@ -144,7 +143,6 @@ class Remembered:
 # On the processors, and in the memory that truehalf.verification.activation_memory estimates: sums that are split take
 # more, and a device has its own.
 _IN_LANES = (FP32_CPU, Evaluation.emulated_fp16.value)
-_EMULATED = (Evaluation.emulated_fp16.value, Evaluation.emulated_fp16_pessimistic.value)
 # What runs FP16 itself, by the evaluation that asks for it; the other evaluations emulate it.
 BACKENDS: Mapping[str, Callable[[ModelFile], Runner]] = {
     Evaluation.cuda.value: lambda file: Session(file.runnable, CUDA),
@@ -203,7 +201,6 @@ class OpenFile:
         self.file, self.evaluation, self._called = file, evaluation, called
         self._lanes = lanes
         self._beyond_float16: list[tuple[str, float]] = []  # by run
-        self._unrounded: OpenFile | None = None
         with self._naming():
             self.runner = runner or open_runner(file, evaluation, lanes)
 
@@ -218,34 +215,6 @@ class OpenFile:
         """Of the inputs, as the file states them."""
         inputs = self.file.model.graph.inputs
         return {str(value.name): np.dtype(value.dtype.numpy()) for value in inputs if value.dtype is not None}
-
-    @cached_property
-    def shape_nodes(self) -> list[str]:
-        """See truehalf.verification.float16_shapes; none of a file that is not emulated."""
-        return float16_shape_arithmetic(self.file.model) if self.evaluation in _EMULATED else []
-
-    def unrounded_shapes(
-        self, expected: Arrays, rounded: Arrays, run: Callable[[OpenFile], Arrays], place: str
-    ) -> tuple[str | None, str | None]:
-        """What is wrong with the shapes that FP16 arithmetic decides, where it is not rounded between nodes; or why
-        that is not known. Nones of a file that has no such arithmetic.
-
-        Args:
-            expected: outputs of the reference.
-            rounded: outputs of this file; those that are missing have no shape.
-            run: what the file as given outputs.
-            place: what the run is called.
-        """
-        if not self.shape_nodes:
-            return None, None
-        try:
-            # The CPU provider does not round between nodes.
-            self._unrounded = self._unrounded or OpenFile(self.file, FP32_CPU, called=self._called)
-            return shape_problem(expected, run(self._unrounded), rounded, self.shape_nodes, place), None
-        except UnevenShapes as error:
-            return str(error), None
-        except StageError as error:
-            return None, shapes_unknown(self.shape_nodes, error)
 
     def run(self, part: Part) -> Arrays:
         """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round. Samples are
@@ -292,8 +261,6 @@ class OpenFile:
     def close(self) -> None:
         """Free what runs it."""
         self.runner.close()
-        if self._unrounded is not None:
-            self._unrounded.close()
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:

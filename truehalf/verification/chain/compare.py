@@ -19,9 +19,8 @@ samples, feeds are run in groups of `batch`, and as a file with a fixed batch as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from truehalf.io_spec.outputs import (
     DETECTIONS,
     ROWS,
     TENSORS,
-    columns_in,
     is_of_one_image,
     skipped_outputs,
     task_of,
@@ -57,7 +55,6 @@ from truehalf.json_values import JsonObject
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.chain.reference import with_shapes
-from truehalf.verification.chain.stage import shape_findings
 from truehalf.verification.comparison import Comparison, Known, compare_outputs
 from truehalf.verification.contradictions import class_names_in, contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
@@ -140,7 +137,7 @@ def compare(
     feeds = files.feeds(samples, batch, of_images)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, of_images, options)
     declared = proposed or stated
-    batch, of_one_image = _runs_of(declared, files, batch)
+    batch = _batch_of(declared, files, batch)
     task, entry = task_of(declared), declared.image_input
     layout = (entry.layout or "") if samples.preprocessing is None else samples.preprocessing.layout
     models = files.reference.file.model, files.candidate.file.model
@@ -148,7 +145,7 @@ def compare(
     image = of_model if of_images else entry.name or of_model
     by_samples = task != TENSORS or of_images
     feeds = files.feeds(samples, batch, by_samples)
-    runs = list(files.run(feeds, batch, by_samples, (image, layout), of_one_image))
+    runs = list(files.run(feeds, batch, by_samples, (image, layout)))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
@@ -160,8 +157,7 @@ def compare(
         return compare_outputs(runs, declared, options, replace(known, given=given))
 
     comparison, ran = without_near_ties(runs, rerun, compared), files.candidate.ran
-    shapes = shape_findings(files.shape_problem, files.shapes_unknown)
-    found = _without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
+    found = _without_draws([*comparison.findings, *ran.findings()], *models)
     caveats = [] if of_images else [*_outside_range(feeds, entry)]
     caveats += _not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
@@ -218,19 +214,19 @@ def _opened(reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, op
     return ModelPair(reference, candidate, options.evaluation.value)
 
 
-def _runs_of(spec: IoSpec, files: ModelPair, batch: int) -> tuple[int, list[str]]:
-    """Samples in each run, 1 where the outputs are those of one image; and these outputs.
+def _batch_of(spec: IoSpec, files: ModelPair, batch: int) -> int:
+    """Count the samples of each run: 1 where the outputs are those of one image.
 
     Raises:
         StageError: in-conflict, where they are, and a file fixes its inputs to more.
     """
     if not is_of_one_image(spec):
-        return batch, []
+        return batch
     for file in (files.reference.file, files.candidate.file):
         if (fixed := file.fixed_batch or 1) > 1:
             message = f"{file.path}: its inputs take {fixed} images, and the I/O spec says that its outputs are of one"
             raise StageError("in-conflict", message)
-    return 1, [each.name for each in spec.outputs if columns_in(each) or each.name in skipped_outputs(spec)]
+    return 1
 
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
@@ -348,8 +344,6 @@ class ModelPair:
         batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
         shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
             where that counts samples.
-        shape_problem: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
-        shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
     def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, evaluation: str) -> None:
@@ -365,8 +359,6 @@ class ModelPair:
         self.reference, self.candidate = reference, candidate
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
-        self.shape_problem: str | None = None
-        self.shapes_unknown: str | None = None
 
     def close(self) -> None:
         """Free what runs them."""
@@ -379,7 +371,6 @@ class ModelPair:
         batch: int,
         by_samples: bool,
         image: tuple[str, str] | None = None,
-        of_one_image: Collection[str] = (),
     ) -> Iterator[Run]:
         """Run both files on all samples.
 
@@ -388,7 +379,6 @@ class ModelPair:
             batch: samples a run at most.
             by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
             image: name and layout (NCHW or NHWC) of the input that is an image.
-            of_one_image: outputs whose axis 0 counts the detections of an image, so that shapes may differ.
 
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
@@ -396,11 +386,6 @@ class ModelPair:
         for part in self._parts(feeds, batch, by_samples):
             reference, candidate = self.reference.run(part), self.candidate.run(part)
             self._note(part)
-            if self.shape_problem is None and self.shapes_unknown is None:
-                fixed = {name: array for name, array in reference.items() if name not in of_one_image}
-                self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
-                    fixed, candidate, methodcaller("run", part), part.names[0]
-                )
             of_inputs = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *of_inputs)
 

@@ -58,7 +58,7 @@ class FileResult:
         outputs: the file's there, [samples, ...] by name; empty where their shapes vary from run to run.
         ran: how it ran.
         batch: samples of a run.
-        shapes: findings on shapes that vary, or that depend on where FP16 is rounded.
+        shapes: findings on shapes that vary.
         adversarial: on the adversarial samples.
         batches: state, reason and `sizes`, an Agreement for each batch size.
     """
@@ -138,16 +138,13 @@ class Judge:
             outputs = {}
             shapes.append(Finding("shapes", FAILED, str(error), no_node=True))
         count = len(reference.names)
-        wrong, unknown = file.unrounded_shapes(
-            reference.outputs, outputs, lambda file: file.run_all(reference.samples, batch), f"{count} samples"
-        )
         comparison = reference.compare(outputs, self.options, file)
         result = FileResult(
             comparison=comparison,
             outputs=outputs,
             ran=file.ran,
             batch=file.file.fixed_batch or min(batch, count),
-            shapes=shapes + shape_findings(wrong, unknown),
+            shapes=shapes,
             adversarial=self._on_images(file),
             batches={},
         )
@@ -183,16 +180,6 @@ def measured_with(options: VerifyConfig, path: Path) -> Mapping[str, StageFacts]
 
 def _measuring(options: VerifyConfig) -> JsonObject:
     return {name: value for name, value in plain(options).items() if name not in _NOT_MEASURING}
-
-
-def shape_findings(wrong: str | None, unknown: str | None) -> list[Finding]:
-    """Findings on shapes where FP16 is not rounded between nodes; no node is looked for.
-
-    Args:
-        unknown: why these were not looked at though FP16 arithmetic decides shapes.
-    """
-    found = [Finding("shapes", FAILED, wrong, no_node=True)] if wrong else []
-    return found + ([Finding("shapes", NOT_VERIFIED, unknown)] if unknown else [])
 
 
 def on_images(comparison: Comparison) -> Agreement:
