@@ -69,7 +69,7 @@ from truehalf.verification.metrics.detections import (
     summarize,
     with_tied_labels,
 )
-from truehalf.verification.metrics.half_steps import HalfSteps
+from truehalf.verification.metrics.half_steps import Response
 from truehalf.verification.metrics.kinds import (
     CLASSES,
     SEQUENCE,
@@ -79,7 +79,7 @@ from truehalf.verification.metrics.kinds import (
     kinds_of,
     without_turned,
 )
-from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
+from truehalf.verification.metrics.outputs import OutputErrors, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
 from truehalf.verification.reaction import observed, reactions
 from truehalf.verification.runs import Run
@@ -100,25 +100,24 @@ Pairs = list[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Known:
+class ReferenceFacts:
     """Facts of a reference beside its outputs.
 
     Attributes:
-        found: its detections by sample; None: to be read from its outputs.
         truth: true boxes by sample; None: there are no labels.
         precision: its average precision against them; None: to be measured.
-        half_steps: how half a step of the inputs moves its outputs.
+        response: of its outputs to half a step of the inputs.
         kinds: of outputs (truehalf.verification.metrics.kinds); None: those of the I/O spec.
-        given: how many inner tensors of the candidate it has decided on (truehalf.verification.near_ties); `found` is
-            then what it finds by itself, which the counts are of.
+        decided_on: how many inner tensors of the candidate it has decided on (truehalf.verification.near_ties).
+        count: detections that it has by itself, where it has decided on some; None: those in its outputs.
     """
 
-    found: Sequence[Detections] | None = None
     truth: Sequence[Detections] | None = None
     precision: Precision | None = None
-    half_steps: HalfSteps = field(default_factory=HalfSteps)
+    response: Response = field(default_factory=Response)
     kinds: Mapping[str, str] | None = None
-    given: int = 0
+    decided_on: int = 0
+    count: int | None = None
 
 
 class Agreement(TypedDict, total=False):
@@ -205,7 +204,7 @@ def compare_outputs(
     runs: Sequence[Run],
     spec: IoSpec,
     options: VerifyConfig,
-    known: Known | None = None,
+    facts: ReferenceFacts | None = None,
     outputs_only: bool = False,
 ) -> Comparison:
     """Measure and judge outputs of a candidate beside those of a reference.
@@ -214,11 +213,11 @@ def compare_outputs(
         runs: at least one: names of samples, and both files' outputs on them.
         spec: declares what the outputs are.
         options: thresholds, gates, the user's own metrics.
-        known: of the reference.
+        facts: of the reference.
         outputs_only: compare outputs alone: no average precision, no reaction to the input, no metrics of the user, and
             nothing is asked of the I/O spec.
     """
-    seen = _Both(runs, spec, options, known or Known(), outputs_only)
+    seen = _Both(runs, spec, options, facts or ReferenceFacts(), outputs_only)
     findings = sorted(seen.findings(), key=lambda finding: "gate" not in finding.facts)
     names = {*seen.runs[0].reference}
     return Comparison(
@@ -250,15 +249,15 @@ class _Both:
     """
 
     def __init__(
-        self, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig, known: Known, outputs_only: bool
+        self, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig, facts: ReferenceFacts, outputs_only: bool
     ) -> None:
-        self.spec, self.options, self.known, self.outputs_only = spec, options, known, outputs_only
+        self.spec, self.options, self.facts, self.outputs_only = spec, options, facts, outputs_only
         self.gates, self.task = options.gates, task_of(spec)
         self.untrained = None if spec.trained else UNTRAINED
         self.taking = detecting(spec)
         self.runs = [_with_other_columns(run, spec) for run in runs]
         self.plain = self._judged_alone()
-        self.kinds = kinds_of(spec, None) if known.kinds is None else known.kinds
+        self.kinds = kinds_of(spec, None) if facts.kinds is None else facts.kinds
         self.rows: list[np.ndarray] = []
         self.in_place: set[str] = set()
         names = query_outputs(spec)
@@ -278,10 +277,8 @@ class _Both:
             self.matchings = [of_objects(one, *pair, options.score_threshold) for one, pair in both]
 
     def _decode(self, run: Run) -> None:
-        known = self.known.found if not self.known.given else None
-        expected = decode(run.reference, self.spec, run.size) if known is None else known[: run.rows]
+        expected, candidates = (decode(side, self.spec, run.size) for side in (run.reference, run.candidate))
         tied = near_labels(run.reference, self.spec)
-        candidates = decode(run.candidate, self.spec, run.size)
         for number, (reference, candidate) in enumerate(zip(expected, candidates, strict=True)):
             settled, count = candidate, 0
             if tied:
@@ -362,17 +359,9 @@ class _Both:
         """Metrics of detections; None where they mean nothing."""
         if self.task != DETECTIONS or self.untrained or not self.decodable:
             return None
-        plain = self.known.found if self.known.given else None
-        counts = None
-        if plain is not None:
-            threshold = self.options.score_threshold
-            alone = [match(each, each, threshold) for each in plain]
-            if self.of_anchors:
-                alone = [of_objects(one, each, each, threshold) for one, each in zip(alone, plain, strict=True)]
-            counts = sum(each.reference for each in alone)
         judged = [] if self.outputs_only or self.misread else self.found
-        likeness = self_precision(judged, self.spec, self.options.score_threshold, self.known.truth is not None)
-        return {**summarize(self.matchings, counts), **likeness}
+        likeness = self_precision(judged, self.spec, self.options.score_threshold, self.facts.truth is not None)
+        return {**summarize(self.matchings, self.facts.count), **likeness}
 
     @cached_property
     def classification(self) -> ClassAgreement | None:
@@ -447,14 +436,14 @@ class _Both:
 
         def draws() -> list[list[np.ndarray]]:
             found = []
-            for draw in self.known.half_steps.outputs() if name not in paired_rows else ():
+            for draw in self.facts.response.draws() if name not in paired_rows else ():
                 sides = [[np.asarray(with_other_columns(side, self.spec)[name]) for side in pair] for pair in draw]
                 references = [np.asarray(run.reference[name]) for run in self.runs]
                 if all(np.shape(side) == r.shape for pair, r in zip(sides, references, strict=True) for side in pair):
                     found.append([_moved_as(r, *pair) for r, pair in zip(references, sides, strict=True)])
             return found
 
-        return Response(self.known.half_steps.of, draws)
+        return Response(self.facts.response.of, draws)
 
     @cached_property
     def samples(self) -> list[SampleFacts]:
@@ -468,9 +457,9 @@ class _Both:
         if self.outputs_only or not self.found or self.untrained:
             nothing = Precision(ap50=None, ap50_95=None, reason=self.untrained or UNLIKE)
             return nothing, nothing
-        truth = self.known.truth
+        truth = self.facts.truth
         sides = [[pair[side] for pair in self.found] for side in (0, 1)]
-        reference = self.known.precision or precision(sides[0], truth, self.spec, self.of_anchors)
+        reference = self.facts.precision or precision(sides[0], truth, self.spec, self.of_anchors)
         return reference, precision(sides[1], truth, self.spec, self.of_anchors)
 
     @cached_property
@@ -526,7 +515,7 @@ class _Both:
             yield from self._reactions()
 
     def _gates(self, task: str) -> list[Gate]:
-        other = "ap50_95_drop" if self.known.truth is None else "self_ap50_95_drop"
+        other = "ap50_95_drop" if self.facts.truth is None else "self_ap50_95_drop"
         skipped = self.outputs_only
         return [
             gate
@@ -548,7 +537,7 @@ class _Both:
                 yield Finding("detections", NOT_VERIFIED, errors.reason, facts={"output": name})
         if self.decodable and not self.outputs_only:
             yield from self._count()
-        if self.known.truth is None and not self.outputs_only:
+        if self.facts.truth is None and not self.outputs_only:
             yield self._without_labels()
 
     def _gate_values(self) -> tuple[dict[str, float | None], str]:
@@ -631,9 +620,9 @@ class _Both:
             if count:
                 reason = f"{count} {what} differ where the FP32 model is nearly undecided"
                 yield not_checked(coded("near-ties", f"{reason}: half a step of its input turns them, too"))
-        if self.known.given:
+        if self.facts.decided_on:
             reason = "decisions inside differ among values that are nearly equal: the FP32 model outputs the same with "
-            reason += f"the operands of the candidate ({self.known.given} tensors)"
+            reason += f"the operands of the candidate ({self.facts.decided_on} tensors)"
             yield not_checked(coded("near-ties", reason))
 
     def _nothing_compared(self) -> Iterator[Finding]:

@@ -21,13 +21,14 @@ from functools import cache, partial
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import is_op
 from truehalf.ir.ops import Trait, has, row_of
-from truehalf.verification.comparison import Comparison
+from truehalf.verification.comparison import Comparison, ReferenceFacts, compare_outputs
 from truehalf.verification.graft import Graft
-from truehalf.verification.metrics.half_steps import DRAWS, HalfSteps, moved, unit
+from truehalf.verification.metrics.half_steps import DRAWS, Response, moved, unit
 from truehalf.verification.metrics.yardstick import FLOOR, MASK, SLACK, compared_places, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
 from truehalf.verification.runs import Arrays, Part, Run, as_read, joined, outputs_of
@@ -56,7 +57,7 @@ class Rerun:
     parts: Callable[[Run], Iterable[Part]]
     kept: dict[object, list[list[Arrays]]] = field(default_factory=dict)
 
-    def half_steps(self, runs: Sequence[Run]) -> HalfSteps:
+    def response(self, runs: Sequence[Run]) -> Response:
         """Response of the reference to half a step of the inputs of these runs."""
 
         def step() -> str:
@@ -69,7 +70,7 @@ class Rerun:
                 self.kept[key] = self._on_moved_inputs(runs) if step() else []
             return [[(run.reference, made) for run, made in zip(runs, draw, strict=True)] for draw in self.kept[key]]
 
-        return HalfSteps(step, outputs)
+        return Response(step, outputs)
 
     def moved(self, part: Part, draw: int) -> Part:
         """A part whose inputs are moved by half a step."""
@@ -88,24 +89,38 @@ class Rerun:
             return []
 
 
-def without_near_ties(
-    runs: Sequence[Run], rerun: Rerun | None, measure: Callable[[Sequence[Run], int], Comparison]
+def compare_without_ties(
+    runs: Sequence[Run],
+    rerun: Rerun | None,
+    spec: IoSpec,
+    options: VerifyConfig,
+    facts: ReferenceFacts,
+    outputs_only: bool = False,
 ) -> Comparison:
-    """Measure runs; where an output or a gate fails, beside a reference that has decided on the candidate's operands.
+    """Compare outputs; where one or a gate fails, with those of a reference that has decided on the candidate's
+    operands.
 
     Args:
-        measure: of runs, and how many tensors of the candidate the reference was given.
+        rerun: both files; None: no near tie is looked for.
+        runs, spec, options, facts, outputs_only: see truehalf.verification.comparison.compare_outputs; the response is
+            that of `rerun`.
     """
-    seen = measure(runs, 0)
-    if rerun is None or rerun.candidate is None or not seen.may_be_ties:
-        return seen
-    known = {str(value.name) for node in rerun.candidate.file.model.graph for value in node.outputs if value.name}
-    names, choices = operands(rerun.reference().file.model, known)
+    if rerun is None:
+        return compare_outputs(runs, spec, options, facts, outputs_only)
+    facts = replace(facts, response=rerun.response(runs))
+    plain = compare_outputs(runs, spec, options, facts, outputs_only)
+    if rerun.candidate is None or not plain.may_be_ties:
+        return plain
+    shared = {str(value.name) for node in rerun.candidate.file.model.graph for value in node.outputs if value.name}
+    names, choices = operands(rerun.reference().file.model, shared)
     try:
-        made = _decided_alike(runs, rerun, rerun.candidate, names, choices) if names else None
+        decided = _decided_alike(runs, rerun, rerun.candidate, names, choices) if names else None
     except StageError:  # a file does not run with these as outputs
-        made = None
-    return seen if made is None else measure(made, len(names))
+        decided = None
+    if decided is None:
+        return plain
+    facts = replace(facts, decided_on=len(names), count=plain.measures["reference"])
+    return compare_outputs(decided, spec, options, facts, outputs_only)
 
 
 def _decided_alike(

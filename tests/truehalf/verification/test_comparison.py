@@ -20,7 +20,7 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.decode import decode
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain.reference import Reference
-from truehalf.verification.comparison import Comparison, Known, compare_outputs
+from truehalf.verification.comparison import Comparison, ReferenceFacts, compare_outputs
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, by_check, reasons_of, verdict_of
 from truehalf.verification.gates import GATES, evaluate
 from truehalf.verification.runs import Run
@@ -272,9 +272,8 @@ def test_counts_are_those_of_the_reference_by_itself() -> None:
     spec = IoSpec.from_json(spec_of(r))
     plain = decode(r, spec)
     run = Run([f"s{i}" for i in range(len(plain))], len(plain), r, r)
-    known = Known(found=[each.at(slice(1, None)) for each in plain], given=3)
-    numbers = compare_outputs([run], spec, VerifyConfig(), known).measures
-    assert numbers["reference"] == sum(int((each.scores[1:] >= 0.5).sum()) for each in plain)
+    facts = ReferenceFacts(decided_on=3, count=2)
+    assert compare_outputs([run], spec, VerifyConfig(), facts).measures["reference"] == 2
 
 
 @pytest.mark.parametrize(("kind", "error"), [("sigmoid", 0.125), ("softmax", 0.0)])

@@ -55,14 +55,14 @@ from truehalf.json_values import JsonObject
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.chain.reference import with_shapes
-from truehalf.verification.comparison import Comparison, Known, compare_outputs
+from truehalf.verification.comparison import ReferenceFacts
 from truehalf.verification.contradictions import class_names_in, contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.near_ties import Rerun, without_near_ties
+from truehalf.verification.near_ties import Rerun, compare_without_ties
 from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, Ran, evaluation_of, is_pessimistic, judge_file
 from truehalf.verification.report import Report, report_on
 from truehalf.verification.runs import Part, Run, part_of
@@ -149,14 +149,9 @@ def compare(
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
-    rerun = files.rerun(feeds, declared)
-
-    known = Known(half_steps=rerun.half_steps(runs), kinds=kinds_of(declared, models[0]))
-
-    def compared(runs: Sequence[Run], given: int) -> Comparison:
-        return compare_outputs(runs, declared, options, replace(known, given=given))
-
-    comparison, ran = without_near_ties(runs, rerun, compared), files.candidate.ran
+    facts = ReferenceFacts(kinds=kinds_of(declared, models[0]))
+    comparison = compare_without_ties(runs, files.rerun(feeds, declared), declared, options, facts)
+    ran = files.candidate.ran
     found = _without_draws([*comparison.findings, *ran.findings()], *models)
     caveats = [] if of_images else [*_outside_range(feeds, entry)]
     caveats += _not_compared(task, files, why_not, proposed)

@@ -24,11 +24,10 @@ from truehalf.io_spec.outputs import DETECTIONS, finds_anchors, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.verification.comparison import UNTRAINED, Comparison, Known, compare_outputs
+from truehalf.verification.comparison import UNTRAINED, Comparison, ReferenceFacts
 from truehalf.verification.metrics.average_precision import Precision, precision
-from truehalf.verification.metrics.half_steps import HalfSteps
 from truehalf.verification.metrics.kinds import kinds_of
-from truehalf.verification.near_ties import Rerun, without_near_ties
+from truehalf.verification.near_ties import Rerun, compare_without_ties
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
 
@@ -103,19 +102,12 @@ class Reference:
         """
         run = Run(self.names, len(self.names), self.outputs, outputs, self.sha256)
         spec = with_shapes(self.spec, {name: ("N", *value.shape[1:]) for name, value in self.outputs.items()})
-        rerun = self._rerun(options, file)
-        known = Known(
-            found=self.found,
+        facts = ReferenceFacts(
             truth=self.truth,
             precision=None if outputs_only or not self.found else self.precision(),
-            half_steps=HalfSteps() if rerun is None else rerun.half_steps([run]),
             kinds=kinds_of(self.spec, None if self.file is None else self.file.model),
         )
-
-        def compare(runs: Sequence[Run], given: int) -> Comparison:
-            return compare_outputs(runs, spec, options, replace(known, given=given), outputs_only)
-
-        return without_near_ties([run], rerun, compare)
+        return compare_without_ties([run], self._rerun(options, file), spec, options, facts, outputs_only)
 
     def _rerun(self, options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
         """The FP32 file, to be run once more on these samples; None where there is none."""

@@ -206,8 +206,7 @@ def measure_batches(
     """
     if not result.comparison.are_alike:
         return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
-    found = [candidate for _, candidate in result.comparison.found]
-    own = replace(reference, outputs=result.outputs, found=found, truth=None, kept_precision=None)
+    own = replace(reference, outputs=result.outputs, truth=None, kept_precision=None)
     counts = [int((each.scores >= options.score_threshold).sum()) for each in reference.found]
     busiest = sorted(range(len(reference.names)), key=lambda i: -counts[i] if counts else 0)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.verification.metrics.half_steps import Response
 from truehalf.verification.metrics.tensors import absolute_error
 from truehalf.verification.metrics.yardstick import (
     CAP,
@@ -30,19 +31,6 @@ from truehalf.verification.runs import Run
 
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 _MOST_WHOLE = 2.0**11  # float16 holds all whole numbers up to here
-
-
-@dataclass(frozen=True)
-class Response:
-    """Response of an output to half a step of the input.
-
-    Attributes:
-        of: names what the step is of, as "a pixel".
-        draws: gives the reference's arrays on moved inputs, by draw and run, in the shapes of the reference's.
-    """
-
-    of: Callable[[], str] = str
-    draws: Callable[[], Draws] = tuple
 
 
 @dataclass(frozen=True)

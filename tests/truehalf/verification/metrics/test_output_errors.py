@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from truehalf.codes import codes_in
-from truehalf.verification.metrics.outputs import OutputErrors, Response, output_errors
+from truehalf.verification.metrics.half_steps import Response
+from truehalf.verification.metrics.outputs import OutputErrors, output_errors
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (8, 5, 40))
