@@ -81,7 +81,7 @@ from truehalf.verification.metrics.kinds import (
 )
 from truehalf.verification.metrics.outputs import OutputErrors, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
-from truehalf.verification.reaction import observed, reactions
+from truehalf.verification.reaction import reactions
 from truehalf.verification.runs import Run
 from truehalf.verification.samples import SampleFacts, facts_by_sample, worst_samples
 from truehalf.verification.user_metrics import judge_metrics
@@ -647,7 +647,7 @@ class _Both:
         """Judge whether outputs that can be compared react to the input."""
         alike = set.intersection(*({*_alike(run)} for run in self.runs))
         names = [name for name in self.errors if name in alike or (self.decodable and name in self.taking)]
-        found = reactions(observed(self.runs, names, self.taking, self.untrained is not None))
+        found = reactions(self.runs, names, self.taking, self.untrained is not None)
         if len(names) < len(self.errors) and all(each.state == VERIFIED for each in found):
             return [Finding("reaction", NOT_VERIFIED, UNLIKE, decides=False)]
         return found
