@@ -108,14 +108,24 @@ class BothFiles:
 
     def operands(self, pair: Pair) -> list[Pair]:
         """Other pairs that the candidate computes this one from."""
+        names = sorted({str(value.name) for value in self._computing(pair)} - {pair.candidate})
+        return [self._pairs[name] for name in names if name in self._pairs]
+
+    def inner(self, pair: Pair) -> list[str]:
+        """Float tensors that the candidate computes between its operands and a pair, with that, in graph order."""
+        found = {str(value.name) for value in self._computing(pair) if value.dtype in _FLOATS and value.producer()}
+        found -= self._pairs.keys() - {pair.candidate}
+        return [name for name in self.values if name in found]
+
+    def _computing(self, pair: Pair) -> list[ir.Value]:
+        """The candidate's tensors on the way to one, back to those of other pairs."""
 
         def read(value: ir.Value) -> list[ir.Value]:
             node = value.producer()
             is_start = str(value.name) == pair.candidate
             return [] if node is None or (not is_start and value.name in self._pairs) else values_read(node)
 
-        names = sorted({str(value.name) for value in reached([self.values[pair.candidate]], read)} - {pair.candidate})
-        return [self._pairs[name] for name in names if name in self._pairs]
+        return list(reached([self.values[pair.candidate]], read))
 
     def blamed(self, tensor: str) -> ir.Node | None:
         """The node that causes a tensor's error: what writes it, without Casts; for a Cast to float16 of an FP32

@@ -194,7 +194,7 @@ def suspect_of(
     """
     is_broken = math.isinf(error.relative)
     if is_broken:
-        node = files.blamed(error.pair.candidate) or node
+        node = files.blamed(error.origin) or node
     moves = only_moves(node) and NORMAL_MIN <= error.absmax <= MAX  # outside, FP16 does not hold what it moves
     if is_broken:
         read = max((absmax[pair.candidate] for pair in files.operands(error.pair)), default=None)
@@ -206,7 +206,7 @@ def suspect_of(
     return Suspect(
         node=label_of(node),
         op_type=node.op_type,
-        tensor=error.pair.candidate,
+        tensor=error.origin or error.pair.candidate,
         cause="nonfinite" if is_broken else "error",
         local_error=None if is_broken else error.relative,
         effect=effect if math.isfinite(effect) else None,
@@ -236,7 +236,7 @@ def _of_nonfinite(node: ir.Node, error: LocalError, read: float | None, pessimis
     if pessimistic and error.absmax <= MAX:
         what = f"a sum inside {what}"
     counts = f"{error.nan} NaN and {error.inf} Inf"
-    sentence = f"the first non-finite values are those of {what}, tensor {error.pair.candidate!r}: {counts}"
+    sentence = f"the first non-finite values are those of {what}, tensor {error.origin!r}: {counts}"
     if error.absmax > MAX:
         return f"{sentence}; |x| is {error.absmax:.3g} there, above FP16's largest, {MAX:g}"
     return sentence if read is None else f"{sentence}; the largest |x| it reads is {read:.3g}, FP16's largest {MAX:g}"

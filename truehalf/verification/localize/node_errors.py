@@ -61,6 +61,7 @@ class LocalError:
         relative: see above.
         absmax: largest |t| of the reference, masks left out.
         nan, inf: numbers of elements that the candidate makes of finite ones.
+        origin: the candidate's first tensor that is not finite on the way to this one; empty where it is finite.
         computed: what the candidate computes; None where the error is among the small ones.
     """
 
@@ -70,6 +71,7 @@ class LocalError:
     absmax: float
     nan: int = 0
     inf: int = 0
+    origin: str = ""
     computed: np.ndarray | None = None
 
 
@@ -87,15 +89,26 @@ def local_errors(files: BothFiles, batches: Sequence[Feeds], keep: int = _MOST_K
         chunk = _Chunk(files, pairs)
         largest: dict[Pair, LocalError] = {}
         for number, feeds in enumerate(batches):
-            exact, _, made = chunk.run(feeds)
+            exact, given, made = chunk.run(feeds)
             for pair in pairs:
                 error = _error(pair, exact[pair.reference], made[pair.candidate], number)
                 if pair not in largest or error.relative > largest[pair].relative:
-                    largest[pair] = replace(error, computed=files.narrow(pair, made[pair.candidate]))
+                    origin = _first_nonfinite(files, pair, given) if error.nan or error.inf else ""
+                    largest[pair] = replace(error, origin=origin, computed=files.narrow(pair, made[pair.candidate]))
         found += largest.values()
         kept = {id(error) for error in heapq.nlargest(keep, found, key=lambda error: error.relative)}
         found = [error if id(error) in kept else replace(error, computed=None) for error in found]
     return found
+
+
+def _first_nonfinite(files: BothFiles, pair: Pair, given: Feeds) -> str:
+    """The first tensor that is not finite of those that the candidate computes of the reference's."""
+    inner = files.inner(pair)
+    if len(inner) < 2:
+        return pair.candidate
+    cut = [operand.candidate for operand in files.operands(pair)]
+    made = Graft(files.emulated, inner, cut, is_emulated=True).run(given)
+    return next((name for name in inner if not np.isfinite(made[name]).all()), pair.candidate)
 
 
 def errors_in_run(files: BothFiles, feeds: Feeds) -> Iterator[tuple[Pair, float, float]]:
