@@ -16,7 +16,6 @@ from truehalf.verification.localize.locate import Place, Suspect, first_bad_node
 from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.kinds import ClassAgreement
 from truehalf.verification.metrics.outputs import OutputErrors
-from truehalf.verification.open_file import Ran
 from truehalf.verification.pinning.as_argument import pins_flags
 from truehalf.verification.user_metrics import CHECK as USER_METRICS
 
@@ -168,14 +167,3 @@ class Report:
             }
         )
         return content
-
-
-def report_on(
-    comparison: Comparison | None, findings: Sequence[Finding], ran: Ran, reference_evaluation: str
-) -> Report:
-    """The report on a file, before it is looked for where it goes wrong.
-
-    Args:
-        comparison: None of a file that fails as it lies on disk: nothing was run.
-    """
-    return Report(findings, ran.evaluation, ran.provider, reference_evaluation, comparison)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from truehalf.codes import coded
 from truehalf.config.verification import METRIC
 from truehalf.errors import StageError
 from truehalf.user_code import described, imported
-from truehalf.verification.findings import FAILED, VERIFIED, Finding
+from truehalf.verification.findings import Finding
+from truehalf.verification.gates import held
 from truehalf.verification.runs import Arrays, Run, joined
 
 CHECK = "metrics"
@@ -78,16 +78,8 @@ def user_metrics(entries: Sequence[str]) -> list[UserMetric]:
 
 def judge_metrics(runs: Sequence[Run], entries: Sequence[str]) -> list[Finding]:
     """A gate for each entry of verify.metrics; outputs that a file does not have are missing in what it is given."""
-    found = []
-    for metric in user_metrics(entries):
-        value = metric.value(runs)
-        holds = value >= metric.limit if metric.at_least else value <= metric.limit  # NaN holds neither
-        bound = "at least" if metric.at_least else "at most"
-        reason = f"{metric.name} is {value:.4g}, expected {bound} {metric.limit:.4g}"
-        facts = {"gate": metric.name, "measures": metric.name, "threshold": metric.limit, "value": value}
-        verdict = (VERIFIED, reason) if holds else (FAILED, coded("beyond-gate", reason))
-        found.append(Finding(CHECK, *verdict, facts=facts))
-    return found
+    metrics = user_metrics(entries)
+    return [held(CHECK, metric.name, metric.value(runs), metric.limit, metric.at_least) for metric in metrics]
 
 
 def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ from truehalf.verification.localize.node_errors import error_profile
 from truehalf.verification.open_file import FP32_CPU, is_pessimistic, judge_file
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.report import Report, report_on
+from truehalf.verification.report import Report
 from truehalf.verification.samples import worst_samples
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
@@ -118,8 +118,8 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
     images = _tried("pictures of the samples", findings, pictures, _MISSING) or []
     graph = _tried("the outline of the graph", findings, lambda: outline(last), _MISSING)
     short = {name: _short(each) for name, each in stages.items()}
-    report = replace(
-        report_on(comparison, findings, final.ran, "torch"),
+    report = Report(
+        *(findings, final.ran.evaluation, final.ran.provider, "torch", comparison),
         left_out=made.left_out,
         place=place,
         stages={**dict.fromkeys(MEASURED_STAGES, NOT_MEASURED), **short, "engine": ENGINE},

@@ -63,8 +63,8 @@ from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.near_ties import Rerun, compare_without_ties
-from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, Ran, evaluation_of, is_pessimistic, judge_file
-from truehalf.verification.report import Report, report_on
+from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, evaluation_of, is_pessimistic, judge_file
+from truehalf.verification.report import Report
 from truehalf.verification.runs import Part, Run, part_of
 from truehalf.verification.user_metrics import user_metrics
 
@@ -122,8 +122,7 @@ def compare(
     source, other = (each.file if isinstance(each, OpenFile) else file_of(each) for each in (reference, candidate))
     judged = judge_file(other, source) if judged is None else judged
     if any(each.state == FAILED for each in judged):
-        not_run_yet = Ran(evaluation_of(other, options.evaluation.value), "", None, {}, {})
-        return report_on(None, judged, not_run_yet, FP32_CPU)
+        return Report(judged, evaluation_of(other, options.evaluation.value), "", FP32_CPU)
     stated = _spec_of(source, spec)
     files = _opened(
         reference if isinstance(reference, OpenFile) else source,
@@ -161,8 +160,8 @@ def compare(
     found += [*judged, *contradictions(source.model, other.model, stated)]
     without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
-    report = replace(
-        report_on(comparison, found, ran, files.reference.evaluation),
+    report = Report(
+        *(found, ran.evaluation, ran.provider, files.reference.evaluation, comparison),
         left_out=without,
         preprocessing=None if samples.preprocessing is None else samples.preprocessing.as_dict(),
         proposed=None if proposed is None else proposed.to_json(),
@@ -347,11 +346,8 @@ class ModelPair:
         Raises:
             StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
         """
-        if not isinstance(reference, OpenFile):
-            reference = _on_backend(reference, Evaluation.emulated_fp16.value, _REFERENCE)
-        if not isinstance(candidate, OpenFile):
-            candidate = _on_backend(candidate, evaluation, _CANDIDATE)
-        self.reference, self.candidate = reference, candidate
+        self.reference = _open(reference, Evaluation.emulated_fp16.value, _REFERENCE)
+        self.candidate = _open(candidate, evaluation, _CANDIDATE)
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
 
@@ -494,8 +490,10 @@ def _differences(a: ir.Value, b: ir.Value, what: str) -> Iterator[str]:
         yield coded("wrong-dtype", f"expected {types[0]}, got {types[1]}")
 
 
-def _on_backend(file: ModelFile, asked: str, which: str) -> OpenFile:
-    """On the backend that is asked for, whatever the file holds: nothing falls back without a word."""
+def _open(file: ModelFile | OpenFile, asked: str, which: str) -> OpenFile:
+    """Open a file on the backend that is asked for, whatever it holds: nothing falls back without a word."""
+    if isinstance(file, OpenFile):
+        return file
     return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
 
 
