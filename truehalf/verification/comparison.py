@@ -121,8 +121,8 @@ class ReferenceFacts:
 
 
 class Agreement(TypedDict, total=False):
-    """Whether outputs are the same, as at another batch: state, reason and numbers of the comparison, where there was
-    one; at a batch its size, and the samples of the run that fails.
+    """State, reason and numbers of a comparison of outputs alone, as at another batch; at a batch its size, and the
+    samples of the run that fails.
     """
 
     state: str
@@ -174,7 +174,7 @@ class Comparison:
         return bool(failed & {*_OF_AGREEMENT, "average_precision"}) and not self.measures["nonfinite"]
 
     def agreement(self, empty_is_same: bool = False) -> Agreement:
-        """Whether the outputs are the same, within the gates.
+        """Summarize a comparison of outputs alone: state, reason and numbers.
 
         Args:
             empty_is_same: where the reference finds nothing, the same is found if the candidate finds nothing, either.
@@ -245,7 +245,7 @@ class _Both:
         tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
             they are the reference's.
         matchings: of these.
-        decodable: whether the outputs of all runs have shapes that detections have.
+        decodable: True if the outputs of all runs have shapes that detections have.
     """
 
     def __init__(
@@ -287,8 +287,8 @@ class _Both:
             self.tied_labels += count
 
     def _judged_alone(self) -> list[str]:
-        """Names of the reference's outputs that make up no detections; without counts of the scores above 0 of each
-        image, [N] or [N, 1], that count in both files: of those the detections say all.
+        """List the reference's outputs that make up no detections; without counts of the scores above 0 of each image,
+        [N] or [N, 1], that count in both files: of those the detections say all.
         """
         names = plain_outputs(self.spec, self.runs[0].reference)
         if not finds_top_k(self.spec):
@@ -299,13 +299,13 @@ class _Both:
     # --- queries
 
     def _beside_queries(self, run: Run) -> list[str]:
-        """Outputs that are no detections and hold a row for each query, as masks and embeddings do."""
+        """List outputs that are no detections and hold a row for each query, as masks and embeddings do."""
         of_queries = {np.shape(run.reference.get(name, 0))[:2] for name in query_outputs(self.spec)}
         return [name for name in self.plain if np.shape(run.reference[name])[:2] in of_queries]
 
     def _with_rows(self, run: Run, rows: np.ndarray) -> Run:
-        """The run with outputs beside queries in the rows in which these were paired; those of queries that rounding
-        may rightly replace by others are the reference's. An output stays as it is where its rows kept their places.
+        """Put outputs beside queries in the rows in which these were paired; rows of queries that rounding may rightly
+        replace by others become the reference's. An output stays as it is where its rows kept their places.
         """
         moved = dict(run.candidate)
         of_queries = [name for name in self._beside_queries(run) if name in _alike(run)]
@@ -341,7 +341,7 @@ class _Both:
 
     @cached_property
     def misread(self) -> str | None:
-        """Why the reference's boxes are not what the I/O spec declares; not asked of outputs that are not finite, which
+        """Reason why the reference's boxes are not as the I/O spec declares; None of outputs that are not finite, which
         are reported as not finite.
         """
         if self.outputs_only or not self.taking:
@@ -405,7 +405,9 @@ class _Both:
         return found
 
     def _sure(self, name: str) -> Pairs | None:
-        """Of an output of queries the rows whose score reaches the threshold, as they were paired; None of others."""
+        """Select rows of an output of queries whose score reaches the threshold, as they were paired; None of other
+        outputs.
+        """
         if not self.rows or name not in query_outputs(self.spec):
             return None
         found = []
@@ -464,7 +466,7 @@ class _Both:
 
     @cached_property
     def measures(self) -> dict[str, Any]:
-        """See Comparison."""
+        """Measures by name, see Comparison."""
         of_boxes: Mapping[str, Any] = self.summary or {}
         of_classes: Mapping[str, Any] = self.classification or {}
         errors = self.errors
@@ -541,7 +543,7 @@ class _Both:
             yield self._without_labels()
 
     def _gate_values(self) -> tuple[dict[str, float | None], str]:
-        """What gates hold of detections, and why others have no value."""
+        """Look up the values that gates of detections hold, and say why others have none."""
         summary: Mapping[str, Any] = self.summary or {}
         if self.meaningless:
             return {}, self.meaningless
@@ -565,8 +567,8 @@ class _Both:
         return after["reason"] or why_no_drop(before["ap50"])
 
     def _is_broken(self, errors: OutputErrors) -> bool:
-        """Whether an output is wrong whatever is found: more new NaN or Inf than the gate allows; another shape, unless
-        it is that of another number of detections from top-k inside the model (`_count`).
+        """True if an output is wrong whatever was detected: more new NaN or Inf than the gate allows; another shape,
+        unless it is that of another number of detections from top-k inside the model (`_count`).
         """
         counted = self.decodable and finds_top_k(self.spec)
         return errors.nonfinite_new > self.gates.nonfinite_max or (errors.passed is False and not counted)
@@ -588,7 +590,7 @@ class _Both:
             yield Finding("detections", NOT_VERIFIED, coded("not-comparable", reason))
 
     def _without_labels(self) -> Finding:
-        """Of detections on samples without true boxes; it does not decide."""
+        """Make the finding on detections of samples without true boxes; it does not decide."""
         samples = self.measures["samples"]
         reason = f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
         if not self.meaningless:
@@ -626,8 +628,8 @@ class _Both:
             yield not_checked(coded("near-ties", reason))
 
     def _nothing_compared(self) -> Iterator[Finding]:
-        """Outputs of which the reference holds nothing finite, where no file could fail, which decides if all are so;
-        and those that are 0 in the reference.
+        """Yield findings on outputs that are 0 or not finite all over in the reference: no file could fail there, which
+        decides if it is so of all.
         """
         empty = {}
         for name in self.runs[0].reference:
@@ -673,13 +675,13 @@ class _Both:
 
 
 def _alike(run: Run) -> list[str]:
-    """Names of the outputs that have the shape of the reference's."""
+    """List the outputs that have the shape of the reference's."""
     sides = run.reference, run.candidate
     return [name for name in sides[0] if name in sides[1] and np.shape(sides[0][name]) == np.shape(sides[1][name])]
 
 
 def _decodable(expected: Outputs, outputs: Outputs, spec: IoSpec) -> bool:
-    """Whether the outputs that make up detections or classes still do, of as many images."""
+    """True if the outputs that make up detections or classes still do, of as many images."""
     for each in (each for each in spec.outputs if columns_in(each) or each.kind in OF_CLASSES):
         images = slice(0, 0 if each.batched is False else 1)
         if each.name not in outputs or outputs[each.name].shape[images] != expected[each.name].shape[images]:
@@ -699,7 +701,7 @@ def _counts(outputs: Outputs, name: str, spec: IoSpec) -> bool:
 
 
 def _moved_as(reference: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The reference, moved as another run of it has moved: it may have decided on operands of the candidate."""
+    """Move the reference as another run of it has moved: it may have decided on operands of the candidate."""
     if reference.dtype.kind != "f":
         return np.where(before == after, reference, after)
     with np.errstate(invalid="ignore"):
@@ -707,6 +709,6 @@ def _moved_as(reference: np.ndarray, before: np.ndarray, after: np.ndarray) -> n
 
 
 def _with_other_columns(run: Run, spec: IoSpec) -> Run:
-    """The run with columns that no detection shows as outputs of their own."""
+    """Split off columns that no detection shows, as outputs of their own."""
     reference, candidate = (with_other_columns(side, spec) for side in (run.reference, run.candidate))
     return replace(run, reference=reference, candidate=candidate)

@@ -119,7 +119,7 @@ def held(check: str, name: str, value: float, limit: float, is_least: bool, code
 
 
 def worst_by(samples: Sequence[SampleFacts], column: str) -> list[dict[str, str]]:
-    """The WORST samples by a column: {sample, error} of each."""
+    """List the WORST samples by a column: {sample, error} of each."""
     rows = sorted(samples, key=lambda row: -getattr(row, column))[:WORST]
     what = column.removesuffix("_max").replace("_", " ")
     return [

@@ -58,7 +58,7 @@ class Rerun:
     kept: dict[object, list[list[Arrays]]] = field(default_factory=dict)
 
     def response(self, runs: Sequence[Run]) -> Response:
-        """Response of the reference to half a step of the inputs of these runs."""
+        """Return the response of the reference to half a step of the inputs of these runs."""
 
         def step() -> str:
             first = next(iter(self.parts(runs[0])))
@@ -73,11 +73,11 @@ class Rerun:
         return Response(step, outputs)
 
     def moved(self, part: Part, draw: int) -> Part:
-        """A part whose inputs are moved by half a step."""
+        """Move the inputs of a part by half a step."""
         return replace(part, feed={**part.feed, **moved(part.feed, self.spec, (draw, part.number, part.start))})
 
     def _on_moved_inputs(self, runs: Sequence[Run]) -> list[list[Arrays]]:
-        """Outputs of the reference by draw and run; empty where it does not run so."""
+        """Run the reference on moved inputs: outputs by draw and run; empty if it does not run so."""
 
         def outputs(run: Run, draw: int) -> Arrays:
             parts, file = [self.moved(part, draw) for part in self.parts(run)], self.reference()
@@ -126,8 +126,8 @@ def compare_without_ties(
 def _decided_alike(
     runs: Sequence[Run], rerun: Rerun, candidate: OpenFile, names: Sequence[str], choices: Sequence[str]
 ) -> list[Run] | None:
-    """Runs beside the reference's outputs with the decisions that it makes of the candidate's operands; None where
-    these are not near its own.
+    """Run the reference with the decisions that it makes of the candidate's operands; None if these are not near its
+    own.
     """
     reference, outputs = rerun.reference(), list(runs[0].reference)
     theirs = _shown(rerun, runs, candidate, names)
@@ -229,7 +229,7 @@ def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[s
 
 
 def _choices(decision: ir.Node) -> Sequence[ir.Value]:
-    """Outputs of a decision that say what was decided; of a TopK no values."""
+    """List outputs of a decision that say what was decided; of a TopK no values."""
     place = row_of(decision).choice
     return decision.outputs[:1] if place is None else decision.outputs[place : place + 1]
 
@@ -243,7 +243,7 @@ def _decides(node: ir.Node) -> bool:
 
 
 def _origin(value: ir.Value | None, known: Collection[str]) -> ir.Value | None:
-    """The first float tensor of both files that functions which keep the order make an operand of; None where the
+    """Return the first float tensor of both files that functions which keep the order make an operand of; None if the
     operand is none itself.
     """
     origin = None

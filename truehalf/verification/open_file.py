@@ -70,7 +70,7 @@ class Ran:
     beyond_float16: Mapping[str, float]
 
     def findings(self) -> list[Finding]:
-        """What a run shows of kernels that accumulate in FP16, the nodes that did not run on CUDA, and inputs that
+        """List findings on kernels that accumulate in FP16, on nodes that did not run on CUDA, and on inputs that
         float16 does not hold.
         """
         found = [self._accumulation()]
@@ -150,12 +150,12 @@ BACKENDS: Mapping[str, Callable[[ModelFile], Runner]] = {
 
 
 def evaluation_of(file: ModelFile, asked: str) -> str:
-    """What runs a file: as asked where it holds FP16, else "fp32-cpu"."""
+    """Choose the evaluation of a file: as asked if it holds FP16, else "fp32-cpu"."""
     return asked if holds_fp16(file.model) else FP32_CPU
 
 
 def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
-    """What runs a file by an evaluation, none of which is ever replaced by another.
+    """Open a Runner for an evaluation, none of which is ever replaced by another.
 
     Args:
         lanes: how many runs go beside each other (truehalf.verification.lanes).
@@ -172,7 +172,7 @@ def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
 
 
 def is_pessimistic(evaluation: str) -> bool:
-    """Whether sums inside nodes are rounded, too."""
+    """True if sums inside nodes are rounded, too."""
     return evaluation == Evaluation.emulated_fp16_pessimistic.value
 
 
@@ -206,13 +206,13 @@ class OpenFile:
 
     @property
     def ran(self) -> Ran:
-        """How it ran up to now."""
+        """How the file ran up to now."""
         runner, largest = self.runner, dict(sorted(self._beyond_float16, key=lambda found: found[1]))
         return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, largest)
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype]:
-        """Of the inputs, as the file states them."""
+        """Types of the inputs, as the file states them."""
         inputs = self.file.model.graph.inputs
         return {str(value.name): np.dtype(value.dtype.numpy()) for value in inputs if value.dtype is not None}
 
@@ -237,7 +237,7 @@ class OpenFile:
             return joined(parts)
 
     def run_all(self, samples: Sequence[Sample], batch: int, alone: bool = False) -> Arrays:
-        """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
+        """Run all samples: outputs [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
 
         Args:
             alone: one run at a time, as one may take all the memory that a verification has.
@@ -249,7 +249,7 @@ class OpenFile:
         return outputs_of((part for part, _ in parts), self.run, 1 if alone else self._lanes)
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""
+        """Measure the largest finite |x| of each float32 input that the file takes as float16, where it becomes Inf."""
         found = {}
         for name, array in feed.items():
             if array.dtype == np.float32 and self.dtypes.get(name) == np.float16:
@@ -275,7 +275,7 @@ class OpenFile:
 
 
 def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:
-    """A file with what runs it where an evaluation is asked for.
+    """Open a file by the evaluation that is asked for.
 
     Args:
         runs: how many there will be; many go beside each other.
@@ -332,6 +332,6 @@ def _reason(path: Path, error: StageError) -> str:
 
 
 def _node(error: StageError) -> dict[str, str]:
-    """The node that ONNX Runtime names."""
+    """Read the node that ONNX Runtime names."""
     named = _NODE.search(str(error))
     return {"node": named[1]} if named else {}

@@ -1,4 +1,4 @@
-"""Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
+"""Reaction of outputs to the input: a file that outputs the same whatever it is fed may be right on every sample.
 
     failed         the output moves from sample to sample by less than FOLLOWS of what the reference's does, counted
                    where that moves by more than STEPS of FP16

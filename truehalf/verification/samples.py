@@ -45,7 +45,7 @@ class SampleFacts:
 def facts_by_sample(
     runs: Sequence[Run], plain: Sequence[str], matchings: Sequence[Matching], classes: str = ""
 ) -> list[SampleFacts]:
-    """A row for each sample, in their order; for a run whose axis 0 counts none, one.
+    """Measure a row for each sample, in their order; for a run whose axis 0 counts none, one.
 
     Args:
         plain: outputs that are judged by themselves.
@@ -78,8 +78,8 @@ def facts_by_sample(
 
 
 def worst_samples(rows: Sequence[SampleFacts], count: int) -> list[int]:
-    """Positions of the samples that differ most; samples in which neither the reference nor the file finds anything
-    come last.
+    """Order positions of the samples that differ most; samples in which neither the reference nor the file detects
+    anything come last.
     """
     order = sorted(range(len(rows)), key=lambda i: (*rows[i].badness, rows[i].reference > 0), reverse=True)
     return order[:count]
@@ -90,7 +90,7 @@ def _largest(errors: np.ndarray) -> float:
 
 
 def _nonfinite(run: Run, row: int, output: str) -> int:
-    """NaN and Inf of a sample; where the reference has a value for each, those that it has not."""
+    """Count NaN and Inf of a sample; where the reference has a value for each, those that it has not."""
     values, expected = np.asarray(run.candidate[output]), np.asarray(run.reference[output])
     if values.dtype.kind != "f":
         return 0

@@ -184,7 +184,7 @@ def compare(
 
 
 def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSpec:
-    """The I/O spec in force, checked against the outputs; empty where there is none."""
+    """Read the I/O spec in force and check it against the outputs; empty where there is none."""
     graph = reference.model.graph
     try:
         declared = spec_inside(reference.model) if spec is None else given_spec(spec)
@@ -224,7 +224,7 @@ def _batch_of(spec: IoSpec, files: ModelPair, batch: int) -> int:
 
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
-    """The I/O spec of a reference whose outputs are plainly detections; else none, and what speaks against it."""
+    """Propose the I/O spec of a reference whose outputs are plainly detections; else None, and the doubts."""
     model = files.reference.file.model
 
     def run(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -381,7 +381,7 @@ class ModelPair:
             yield Run(part.names, part.rows, reference, candidate, *of_inputs)
 
     def _parts(self, feeds: Feeds, batch: int, by_samples: bool) -> Iterator[Part]:
-        """What goes into each run, checked; see `run`."""
+        """Yield the checked inputs of each run; see `run`."""
         for number, feed in enumerate(track(feeds, "compare", len(feeds))):
             rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
             if len(names) < rows:
@@ -395,15 +395,15 @@ class ModelPair:
                 yield Part(feed, 0, names[:1], number)
 
     def feeds(self, samples: Samples, batch: int, by_samples: bool) -> Feeds:
-        """Inputs of the runs of `run`: images in batches, arrays in feeds as they stand, or in the batch that the
-        reference fixes, filled where axis 0 of outputs may count no samples.
+        """Batch the samples: images in batches, arrays in feeds as they stand, or in the batch that the reference
+        fixes, filled where axis 0 of outputs may count no samples.
         """
         size = fixed_batch(self.reference.file.model) if samples.preprocessing is None else batch
         return Feeds(samples, size, fixed=not by_samples)
 
     def one_sample(self, feeds: Sequence[Arrays], run: Run, row: int) -> Arrays:
-        """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
-        fixed batch asks for it.
+        """Return the feed of a run; where axis 0 counts samples, number `row` of it alone, as often as a fixed batch
+        asks for it.
         """
         feed = feeds[run.feed]
         if not run.rows:
@@ -412,7 +412,7 @@ class ModelPair:
         return repeated(part_of(feed, run.start + row, 1), copies)
 
     def rerun(self, feeds: Sequence[Arrays], spec: IoSpec) -> Rerun:
-        """Both files, to be run once more on what went into runs.
+        """Describe both files for further runs on the inputs of earlier ones.
 
         Args:
             feeds: see `feeds`.
@@ -501,7 +501,7 @@ def _open(file: ModelFile | OpenFile, asked: str, which: str) -> OpenFile:
 
 
 def samples_of(feed: Mapping[str, np.ndarray]) -> int:
-    """The common length of axis 0; 0 where inputs have none or differ."""
+    """Return the common length of axis 0; 0 if inputs have none or differ."""
     lengths = {array.shape[0] if array.ndim else 0 for array in feed.values()}
     return lengths.pop() if len(lengths) == 1 else 0
 

@@ -65,7 +65,7 @@ class Reference:
     moved: dict[object, list[list[Arrays]]] = field(default_factory=dict, repr=False, compare=False)
 
     def subset(self, rows: Sequence[int]) -> Reference:
-        """The reference on some of the samples, in this order."""
+        """Select some of the samples, in this order."""
         if [*rows] == [*range(len(self.names))]:
             return self
         places = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
@@ -81,7 +81,7 @@ class Reference:
         )
 
     def precision(self) -> Precision:
-        """Average precision of the FP32 model."""
+        """Measure the average precision of the FP32 model."""
         if self.kept_precision is not None:
             return self.kept_precision
         reason = "the model outputs no boxes with scores and classes" if task_of(self.spec) != DETECTIONS else None
@@ -110,7 +110,7 @@ class Reference:
         return compare_without_ties([run], self._rerun(options, file), spec, options, facts, outputs_only)
 
     def _rerun(self, options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
-        """The FP32 file, to be run once more on these samples; None where there is none."""
+        """Describe the FP32 file for further runs on these samples; None where there is none."""
         if self.file is None:
             return None
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs need it
@@ -129,7 +129,7 @@ class Reference:
 
 
 def with_shapes(spec: IoSpec, shapes: Mapping[str, Sequence[int | str]]) -> IoSpec:
-    """The spec with shapes of outputs, where it says none itself."""
+    """Fill in shapes of outputs where the spec says none."""
     shaped = {each.name: tuple(shapes[each.name]) for each in spec.outputs if not each.shape and each.name in shapes}
     outputs = (replace(each, shape=shaped.get(each.name, each.shape)) for each in spec.outputs)
     return replace(spec, outputs=tuple(outputs))
@@ -205,7 +205,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
 
 
 def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
-    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows, and the
+    """Write the frozen outputs (reference.npz, adversarial.npz), and samples.json: the index of their rows, and the
     samples of a run that fit into memory.
     """
     index: dict[str, Any] = {"batch": batch}
@@ -218,7 +218,7 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
 
 
 def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoSpec) -> Reference | str:
-    """A reference that the stage of that name has frozen; or, where it could not freeze one, why.
+    """Read a reference that the stage of that name has frozen; or the reason why it could not freeze one.
 
     Args:
         folder: artifacts/reference of a workspace.
@@ -253,7 +253,7 @@ def _reference(
     truth: Sequence[Detections | None],
     spec: IoSpec,
 ) -> Reference:
-    """What was frozen, with what follows from it; labels count where every sample has them.
+    """Make a Reference of frozen outputs; labels count where every sample has them.
 
     Raises:
         StageError: as check_reference.

@@ -91,7 +91,7 @@ class FileResult:
 
 
 def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]:
-    """A failure for each required check that was not verified."""
+    """List a failure for each required check that was not verified."""
     rows = by_check(findings)
     reasons = {row["check"]: row["reason"] for row in rows if row["state"] == NOT_VERIFIED}
     has = {row["check"] for row in rows}
@@ -115,7 +115,7 @@ class Judge:
     options: VerifyConfig
 
     def beside(self, fp32: ModelFile) -> Judge:
-        """With the slimmed FP32 file, which is asked how half a step of the input moves outputs."""
+        """Add the slimmed FP32 file, which is asked how half a step of the input moves outputs."""
         images = self.images if isinstance(self.images, str) else replace(self.images, file=fp32)
         return replace(self, reference=replace(self.reference, file=fp32), images=images)
 
@@ -168,8 +168,8 @@ class Judge:
 
 
 def measured_with(options: VerifyConfig, path: Path) -> Mapping[str, StageFacts]:
-    """Facts by digest of the files that `Judge.measured` has measured; none if that was with other options, as after a
-    changed gate: torch's outputs are not computed again for it.
+    """Read the facts that `Judge.measured` wrote, by digest of the file; none if they were measured with other options,
+    as after a changed gate: torch's outputs are not computed again for it.
 
     Args:
         path: of measured.json.
@@ -183,7 +183,7 @@ def _measuring(options: VerifyConfig) -> JsonObject:
 
 
 def on_images(comparison: Comparison) -> Agreement:
-    """Whether outputs are the same on adversarial samples, which are named where a value is not finite."""
+    """Judge outputs on adversarial samples; the samples with values that are not finite are named."""
     found = comparison.agreement(empty_is_same=True)
     if bad := [row.sample for row in comparison.samples if row.nonfinite]:
         found["reason"] += f" (NaN or Inf on {some_of(bad)})"

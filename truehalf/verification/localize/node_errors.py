@@ -97,7 +97,7 @@ def local_errors(files: BothFiles, batches: Sequence[Feeds], keep: int = _MOST_K
 
 
 def _first_nonfinite(files: BothFiles, pair: Pair, given: Feeds) -> str:
-    """The first tensor that is not finite of those that the candidate computes of the reference's."""
+    """Return the first tensor that is not finite of those that the candidate computes of the reference's."""
     inner = files.inner(pair)
     if len(inner) < 2:
         return pair.candidate
@@ -201,7 +201,7 @@ def _error(pair: Pair, exact: np.ndarray, made: np.ndarray, batch: int = 0) -> L
 
 
 def _chunks(files: BothFiles, feeds: Feeds) -> Iterator[list[Pair]]:
-    """The pairs in the order of the reference, as many at once as _CHUNK bytes hold."""
+    """Yield the pairs in the order of the reference, as many at once as _CHUNK bytes hold."""
     shapes = concrete_shapes(files.reference, {name: array.shape for name, array in feeds.items()})
     sizes = {str(value.name): 4 * elements(shape) for value, shape in shapes.items()}
     chunk: list[Pair] = []

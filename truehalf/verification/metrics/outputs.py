@@ -166,7 +166,7 @@ def _is_other_inf(pairs: Pairs) -> bool:
 
 
 def _unlike_reason(name: str, counted: OutputErrors, pairs: Pairs) -> str:
-    """What is not finite on one side alone; empty where NaN and Inf stand at the same places."""
+    """Say which values are not finite on one side alone; empty where NaN and Inf stand at the same places."""
     if counted.nonfinite_new:
         nan = sum(int((np.isfinite(r) & np.isnan(c)).sum()) for r, c in pairs)
         reason = f"{nan} NaN and {counted.nonfinite_new - nan} Inf of {counted.elements} values"
@@ -194,8 +194,8 @@ def _judged_exact(name: str, counted: OutputErrors, pairs: Pairs, floor: float, 
 
 
 def _changed(pairs: Pairs, floor: float, response: Response) -> tuple[int, int]:
-    """How many values differ, and how many may: SLACK times as many as half a step of the input turns, CAP floors at
-    most, if it turns half of the same ones, too.
+    """Count values that differ, and those that may: SLACK times as many as half a step of the input turns, CAP floors
+    at most, if it turns half of the same ones, too.
     """
     unequal = [np.asarray(r != c) for r, c in pairs]
     different = sum(int(each.sum()) for each in unequal)
@@ -243,8 +243,8 @@ def _with_whole_numbers(
 
 
 def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
-    """float64: the largest error of each sample of all runs, and of each run whose axis 0 counts none: the root mean
-    square, as a share of the output's scale; of exact values the share that differs; infinite where they cannot be
+    """Measure float64: the largest error of each sample of all runs, and of each run whose axis 0 counts none: the root
+    mean square, as a share of the output's scale; of exact values the share that differs; infinite where they cannot be
     compared.
 
     Args:
@@ -264,7 +264,7 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
 
 
 def _squares(run: Run, name: str) -> np.ndarray:
-    """float64: mean squared error of each sample, or of the run."""
+    """Measure float64: mean squared error of each sample, or of the run."""
     count = len(run.places)
     if name not in run.candidate or run.candidate[name].shape != run.reference[name].shape:
         return np.full(count, np.inf)
