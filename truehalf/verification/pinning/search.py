@@ -7,8 +7,8 @@
     prune     take out what the limits hold without: halves, quarters, ... single nodes
 
 Every list that is returned was converted with, and held; a search that runs out of processor time returns the best one
-that it has. With a TopK or ArgMax goes what makes its input: of a tensor
-that float16 holds it chooses as before. `Attention` is never pinned, as TensorRT has no FP32 kernel for it.
+that it has. A threshold may have to be pinned with what it reads; with a TopK or ArgMax goes what makes its input: of a
+tensor that float16 holds it chooses as before. `Attention` is never pinned, as TensorRT has no FP32 kernel for it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.ir.facts import is_op, name_of, with_subgraphs
+from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.both_files import BothFiles, source_node, with_makers
 from truehalf.verification.localize.node_errors import WRONG, LocalError, effects_of
 from truehalf.verification.pinning.as_argument import entry_of
@@ -32,6 +33,7 @@ _SINGLE, _RUNS = 64, 96  # nodes whose effect is measured alone; runs of the ref
 _SINGLE_PRECISION = 1e-6  # local error: FP32 makes as much of another order of operations
 _PRUNING = 40  # conversions, to drop needless pins
 _SLACK = 0.1  # share of the pins that may be needless before they are pruned
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _NEVER = ("Attention", "MultiHeadAttention")
 
 
@@ -140,8 +142,14 @@ def ranked(
     order = list(error_of)
     # What rounding explains moves the outputs of a network of near ties, too.
     order.sort(key=lambda node: all(error.relative < WRONG for error in by_node[node]))
-    order += [node for node in files.reference.graph if len(with_makers(node)) > 1 and node not in by_node]
+    order += [node for node in files.reference.graph if _decides(node) and node not in by_node]
     return {tuple(map(name_of, with_makers(node))): error_of.get(node, 0.0) for node in order}
+
+
+def _decides(node: ir.Node) -> bool:
+    """True if a small difference of floats may turn a choice or a comparison."""
+    value = node.inputs[0] if node.inputs else None
+    return has(node, Trait.STEPS) and value is not None and value.dtype in _FLOATS
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:
