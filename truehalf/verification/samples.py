@@ -12,6 +12,8 @@ from truehalf.verification.metrics.detections import Matching
 from truehalf.verification.metrics.outputs import errors_by_sample
 from truehalf.verification.runs import Run
 
+_ERRORS = ("box_error_px", "score_error", "low_score_error", "rank_error")
+
 
 @dataclass(frozen=True)
 class SampleFacts:
@@ -38,8 +40,8 @@ class SampleFacts:
     @property
     def badness(self) -> tuple[float, ...]:
         """Sort key of a sample, the heaviest difference first; zeros if nothing differs."""
-        spreads = (self.box_error_px_max, self.score_error_max, self.low_score_error_max, self.rank_error_max)
-        return (self.nonfinite, self.missed + self.extra, max(spreads), self.tensor_rms)
+        largest = max(getattr(self, f"{name}_max") for name in _ERRORS)
+        return (self.nonfinite, self.missed + self.extra, largest, self.tensor_rms)
 
 
 def facts_by_sample(
@@ -65,10 +67,7 @@ def facts_by_sample(
                 "missed": one.missed,
                 "label_flips": len(one.relabelled),
                 "extra": len(one.extra),
-                "box_error_px_max": _largest(one.box_error_px),
-                "score_error_max": _largest(one.score_error),
-                "low_score_error_max": _largest(one.low_score_error),
-                "rank_error_max": _largest(one.rank_error),
+                **{f"{name}_max": _largest(getattr(one, name)) for name in _ERRORS},
             }
         elif classes:
             found = {"label_flips": int(run.reference[classes][row].argmax() != run.candidate[classes][row].argmax())}

@@ -15,7 +15,6 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain import reference
 from truehalf.verification.chain.reference import freeze, read_reference, write_reference
-from truehalf.verification.runs import joined
 
 SPEC = IoSpec.from_json(
     {
@@ -135,20 +134,6 @@ def test_a_module_that_fails_is_named_with_the_samples() -> None:
 
     with raises("module-fails", "FP32", 1, "s/2", "RuntimeError", "[2, -1]", "verify.batch"):
         freeze(Even(), SAMPLES, SPEC, 2)
-
-
-def test_its_index_tells_samples_apart() -> None:
-    frozen = [freeze(small_detector.Detector(), small_detector.unlabelled(3), small_detector.SPEC, n) for n in (2, 3)]
-    index = frozen[0].index
-    assert [item["name"] for item in index] == ["made/0", "made/1", "made/2"]
-    assert len({item["sha256"] for item in index}) == 3
-    assert index == frozen[1].index
-
-
-def test_a_number_of_rows_that_varies_is_refused() -> None:
-    parts = [{"scores": np.zeros((2, rows), np.float32)} for rows in (5, 5, 4)]
-    with raises("wrong-shape", "'scores'", "[5]", "[4]"):
-        joined(parts)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 2, 2), (4, 2), (0,)])

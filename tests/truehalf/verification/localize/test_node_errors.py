@@ -92,20 +92,6 @@ def test_who_gathers_other_rows_is_not_at_fault() -> None:
     assert found["f"][0] == 2 and found["r"] == (0, 0)
 
 
-def test_bodies_and_opsets() -> None:
-    text = """g (float[2] x, bool c) => (float[2] y) {
-        a = Neg(x)
-        y = If(c) <
-            then_branch = t () => (float[2] o1) { o1 = Mul(a, x) },
-            else_branch = e () => (float[2] o2) { o2 = Identity(a) }
-        >
-    }"""
-    feeds = {"x": np.float32([1, 2]), "c": np.array(True)}
-    assert compared(model(text, 13), model(text, 17), feeds)["y"] == (0, 0)
-    found = compared(model(text), model(text.replace("Mul(a, x)", "Add(a, x)")), feeds)
-    assert found == {"a": (0, 0), "y": (1, 1)}
-
-
 def test_sequences_and_weights_that_are_inputs_as_well() -> None:
     text = """g (float[4] x, float[4] w = {1.0, 1.0, 1.0, 2.0}) => (float[4] y)
     { a = Mul(x, w)  s = SplitToSequence <axis = 0, keepdims = 1> (a)  y = ConcatFromSequence <axis = 0> (s) }"""
