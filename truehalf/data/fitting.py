@@ -118,11 +118,9 @@ def edge_inputs(feeds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Arrays]:
             for name, array in floats.items()
         },
         "a row of zeros": without_row,
-        "ten times a sample": {
-            name: array if array.ndim == len("NCHW") else 10 * array for name, array in floats.items()
-        },
+        "ten times a sample": {name: 10 * array for name, array in floats.items() if array.ndim != len("NCHW")},
     }
-    return {name: {**first, **changed} for name, changed in made.items() if floats}
+    return {name: {**first, **changed} for name, changed in made.items() if changed}
 
 
 def _sample(
