@@ -147,7 +147,7 @@ class Comparison:
         findings: on the outputs, gates first.
         samples: a row for each.
         outputs: errors by output; one that takes part in detections passes when these do.
-        found: by sample, detections of the reference and of the candidate; empty where none were compared.
+        detections: by sample, those of the reference and of the candidate; empty where none were compared.
         runs: as they were compared.
         are_alike: all outputs have the reference's shape.
     """
@@ -157,7 +157,7 @@ class Comparison:
     findings: list[Finding]
     samples: list[SampleFacts]
     outputs: dict[str, OutputErrors]
-    found: list[tuple[Detections, Detections]]
+    detections: list[tuple[Detections, Detections]]
     runs: Sequence[Run]
     are_alike: bool
 
@@ -226,7 +226,7 @@ def compare_outputs(
         findings=findings,
         samples=seen.samples,
         outputs=seen.judged_outputs(findings),
-        found=seen.found,
+        detections=seen.detections,
         runs=seen.runs,
         are_alike=all(names == {*_alike(run)} for run in seen.runs),
     )
@@ -241,8 +241,8 @@ class _Both:
         rows: by run int64 [images, queries], the candidate's row of each of the reference's; empty without queries, and
             where their shapes differ.
         in_place: of `plain`, outputs beside queries whose rows kept their places where the queries changed theirs.
-        found: by sample, what the reference finds, and the candidate.
-        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
+        detections: by sample, those of the reference and of the candidate.
+        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `detections`
             they are the reference's.
         matchings: of these.
         decodable: True if the outputs of all runs have shapes that detections have.
@@ -265,15 +265,15 @@ class _Both:
             self.rows = [pair_queries(run.reference, run.candidate, names) for run in self.runs]
             self.runs = [self._with_rows(run, rows) for run, rows in zip(self.runs, self.rows, strict=True)]
         self.decodable = all(_decodable(run.reference, run.candidate, spec) for run in self.runs)
-        self.found: list[tuple[Detections, Detections]] = []
+        self.detections: list[tuple[Detections, Detections]] = []
         self.tied_labels = 0
         for run in self.runs if self.decodable and self.task == DETECTIONS else ():
             self._decode(run)
         thresholds = options.score_threshold, options.iou_threshold
-        self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
-        self.of_anchors = bool(self.found) and finds_anchors(spec, self.runs[0].reference)
+        self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.detections]
+        self.of_anchors = bool(self.detections) and finds_anchors(spec, self.runs[0].reference)
         if self.of_anchors:
-            both = zip(self.matchings, self.found, strict=True)
+            both = zip(self.matchings, self.detections, strict=True)
             self.matchings = [of_objects(one, *pair, options.score_threshold) for one, pair in both]
 
     def _decode(self, run: Run) -> None:
@@ -283,7 +283,7 @@ class _Both:
             settled, count = candidate, 0
             if tied:
                 settled, count = with_tied_labels(reference, candidate, tied[number], self.options.iou_threshold)
-            self.found.append((reference, settled))
+            self.detections.append((reference, settled))
             self.tied_labels += count
 
     def _judged_alone(self) -> list[str]:
@@ -359,7 +359,7 @@ class _Both:
         """Metrics of detections; None where they mean nothing."""
         if self.task != DETECTIONS or self.untrained or not self.decodable:
             return None
-        judged = [] if self.outputs_only or self.misread else self.found
+        judged = [] if self.outputs_only or self.misread else self.detections
         likeness = self_precision(judged, self.spec, self.options.score_threshold, self.facts.truth is not None)
         return {**summarize(self.matchings, self.facts.count), **likeness}
 
@@ -456,11 +456,11 @@ class _Both:
     @cached_property
     def precisions(self) -> tuple[Precision, Precision]:
         """Average precision against true labels, of the reference and of the candidate."""
-        if self.outputs_only or not self.found or self.untrained:
+        if self.outputs_only or not self.detections or self.untrained:
             nothing = Precision(ap50=None, ap50_95=None, reason=self.untrained or UNLIKE)
             return nothing, nothing
         truth = self.facts.truth
-        sides = [[pair[side] for pair in self.found] for side in (0, 1)]
+        sides = [[pair[side] for pair in self.detections] for side in (0, 1)]
         reference = self.facts.precision or precision(sides[0], truth, self.spec, self.of_anchors)
         return reference, precision(sides[1], truth, self.spec, self.of_anchors)
 
@@ -550,7 +550,7 @@ class _Both:
         values = {"ap50_95_drop": self.measures["ap50_95_drop"]}
         values |= {name: summary[name] for name in ("low_self_ap50_95_drop", "extra_fraction")}
         if not summary["reference"]:
-            highest = max((float(found.scores.max(initial=0.0)) for found, _ in self.found), default=0.0)
+            highest = max((float(found.scores.max(initial=0.0)) for found, _ in self.detections), default=0.0)
             reason = "the reference has no detection above the score threshold: nothing was compared; the threshold is "
             reason += f"{self.options.score_threshold:g}, the highest score {highest:.2g}"
             return values, coded("nothing-compared", reason)
@@ -577,7 +577,7 @@ class _Both:
         """Compare numbers of detections that a file fixes. If the number varies from run to run, rounding may move
         one across a limit inside the model, and the gates judge it.
         """
-        counts = [(len(expected.scores), len(found.scores)) for expected, found in self.found]
+        counts = [(len(expected.scores), len(found.scores)) for expected, found in self.detections]
         different = next((pair for pair in counts if pair[0] != pair[1]), None)
         if different is None or not finds_top_k(self.spec) or is_of_one_image(self.spec):
             return

@@ -226,7 +226,7 @@ def test_detections_of_another_shape_are_not_compared() -> None:
     found = compared(r, r | {"boxes": r["boxes"][:, :-1]}, spec_of(r))
     opened = {code for each in found.findings if each.state == "not verified" for code in codes_in(each.reason)}
     assert verdict_of(found.findings) == "failed" and opened == {"no-labels", "not-comparable"}
-    assert not found.are_alike and found.found == []
+    assert not found.are_alike and found.detections == []
 
 
 def test_as_many_new_nan_of_a_detector_pass_as_the_gate_allows() -> None:

@@ -54,8 +54,8 @@ def differs(row: SampleFacts) -> bool:
 
 
 def _boxes(reference: Reference, final: Comparison, i: int, threshold: float) -> dict[str, list[Box]]:
-    sides = {"reference": reference.found[i]}
-    sides |= {"candidate": final.found[i][1]} if final.found else {}
+    sides = {"reference": reference.detections[i]}
+    sides |= {"candidate": final.detections[i][1]} if final.detections else {}
     sides |= {"truth": reference.truth[i]} if reference.truth else {}
     names = reference.spec.class_names
     return {

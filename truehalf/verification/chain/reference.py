@@ -46,7 +46,7 @@ class Reference:
         names, sha256: of each sample its name and the SHA-256 of its inputs.
         outputs: of the FP32 model, [samples, ...] by name, floats as float32.
         spec: the I/O spec.
-        found: its detections; empty of a model that is no detector.
+        detections: those in its outputs; empty of a model that is no detector.
         truth: the true boxes, or None where a sample has no labels.
         file: the FP32 file, run once more on moved inputs, and on what a candidate decides on; None: there is none.
         moved: see Rerun.kept.
@@ -58,7 +58,7 @@ class Reference:
     sha256: list[str]
     outputs: Outputs
     spec: IoSpec
-    found: list[Detections]
+    detections: list[Detections]
     truth: list[Detections] | None
     file: ModelFile | None = None
     kept_precision: Precision | None = None
@@ -75,7 +75,7 @@ class Reference:
             names=[self.names[i] for i in rows],
             sha256=[self.sha256[i] for i in rows],
             outputs={name: value[places] for name, value in self.outputs.items()},
-            found=[self.found[i] for i in rows] if self.found else [],
+            detections=[self.detections[i] for i in rows] if self.detections else [],
             truth=None if self.truth is None else [self.truth[i] for i in rows],
             kept_precision=None,
         )
@@ -88,7 +88,7 @@ class Reference:
         reason = reason if self.spec.trained else UNTRAINED
         if reason:
             return Precision(ap50=None, ap50_95=None, reason=reason)
-        return precision(self.found, self.truth, self.spec, finds_anchors(self.spec, self.outputs))
+        return precision(self.detections, self.truth, self.spec, finds_anchors(self.spec, self.outputs))
 
     def compare(
         self, outputs: Outputs, options: VerifyConfig, file: OpenFile | None = None, outputs_only: bool = False
@@ -104,7 +104,7 @@ class Reference:
         spec = with_shapes(self.spec, {name: ("N", *value.shape[1:]) for name, value in self.outputs.items()})
         facts = ReferenceFacts(
             truth=self.truth,
-            precision=None if outputs_only or not self.found else self.precision(),
+            precision=None if outputs_only or not self.detections else self.precision(),
             kinds=kinds_of(self.spec, None if self.file is None else self.file.model),
         )
         return compare_without_ties([run], self._rerun(options, file), spec, options, facts, outputs_only)
@@ -266,7 +266,7 @@ def _reference(
         sha256=digests,
         outputs=outputs,
         spec=spec,
-        found=decode(outputs, spec) if task_of(spec) == DETECTIONS else [],
+        detections=decode(outputs, spec) if task_of(spec) == DETECTIONS else [],
         truth=labelled if len(labelled) == len(samples) else None,
     )
 

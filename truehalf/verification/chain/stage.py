@@ -207,7 +207,7 @@ def measure_batches(
     if not result.comparison.are_alike:
         return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
     own = replace(reference, outputs=result.outputs, truth=None, kept_precision=None)
-    counts = [int((each.scores >= options.score_threshold).sum()) for each in reference.found]
+    counts = [int((each.scores >= options.score_threshold).sum()) for each in reference.detections]
     busiest = sorted(range(len(reference.names)), key=lambda i: -counts[i] if counts else 0)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows: list[Agreement] = []

@@ -49,7 +49,7 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
     assert list(read.outputs) == list(frozen.outputs)
     for name, value in frozen.outputs.items():
         np.testing.assert_array_equal(read.outputs[name], value)
-    np.testing.assert_array_equal(read.found[2].boxes_px, frozen.found[2].boxes_px)
+    np.testing.assert_array_equal(read.detections[2].boxes_px, frozen.detections[2].boxes_px)
     assert read.truth and frozen.truth
     for got, wanted in zip(read.truth, frozen.truth, strict=True):
         for name in ("boxes_px", "labels", "scores"):
@@ -59,7 +59,7 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
 def test_its_average_precision_is_kept_and_that_of_the_first_samples_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = freeze(Network(), SAMPLES, SPEC, 2).found[1]  # the others have boxes that are not found
+    right = freeze(Network(), SAMPLES, SPEC, 2).detections[1]  # the others have boxes that are not found
     samples = [SAMPLES[0], replace(SAMPLES[1], boxes=right.boxes_px, labels=right.labels), *SAMPLES[2:]]
     frozen = freeze(Network(), samples, SPEC, 2)
     write_reference(tmp_path, frozen, "none", 2)
