@@ -242,8 +242,8 @@ class _Both:
             where their shapes differ.
         in_place: of `plain`, outputs beside queries whose rows kept their places where the queries changed theirs.
         detections: by sample, those of the reference and of the candidate.
-        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `detections`
-            they are the reference's.
+        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; these are
+            the reference's in `detections`.
         matchings: of these.
         decodable: True if the outputs of all runs have shapes that detections have.
     """
