@@ -32,7 +32,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int
     """
 
     def size(value: ir.Value) -> int:
-        if _is_weight(value) or value not in shapes:
+        if value.const_value is not None or value not in shapes:
             return 0
         width = 4 if value.dtype in (None, ir.DataType.FLOAT16) else value.dtype.itemsize
         return int(elements(shapes[value]) * width)
@@ -47,7 +47,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int
         most = max(most, alive)
         for value in dict.fromkeys(_root(value) for value in [*_read(node), *node.outputs]):
             uses[value] -= sum(_root(read) is value for read in _read(node))
-            if uses[value] <= 0 and not _is_weight(value):
+            if uses[value] <= 0 and value.const_value is None:
                 alive -= size(value)
     return most
 
@@ -81,7 +81,3 @@ def _root(value: ir.Value) -> ir.Value:
     while (node := value.producer()) is not None and has(node, Trait.VIEW) and node.inputs[0] is not None:
         value = node.inputs[0]
     return value
-
-
-def _is_weight(value: ir.Value) -> bool:
-    return value.const_value is not None

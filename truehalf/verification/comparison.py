@@ -522,7 +522,7 @@ class _Both:
         return [
             gate
             for gate in GATES
-            if gate.task == task and gate.measure != other and not (skipped and gate.of_precision)
+            if gate.task == task and gate.measure != other and not (skipped and "ap50" in gate.measure)
         ]
 
     def _of_detections(self) -> Iterator[Finding]:

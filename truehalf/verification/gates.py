@@ -53,11 +53,6 @@ class Gate:
     worst: str
     code: str = "beyond-gate"
 
-    @property
-    def of_precision(self) -> bool:
-        """True if it asks for average precision."""
-        return "ap50" in self.measure
-
 
 GATES = (
     Gate("ap50_95_drop", "ap50_95_drop_max", DETECTIONS, "average_precision", "missed"),
