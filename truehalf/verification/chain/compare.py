@@ -462,14 +462,12 @@ def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
     problems: list[str] = []
     for what in ("input", "output"):
         a, b = (_values(model, what) for model in (reference, candidate))
-        names = [list(values) for values in (a, b)]
-        for which, missing in (
-            (_CANDIDATE, [name for name in a if name not in b]),
-            (_REFERENCE, [name for name in b if name not in a]),
-        ):
-            problems += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
-        if sorted(names[0]) == sorted(names[1]) and names[0] != names[1]:
-            order = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
+        lacking = dict.fromkeys(a, _CANDIDATE) | dict.fromkeys(b, _REFERENCE)
+        missing = {name: file for name, file in lacking.items() if (name in a) != (name in b)}
+        for name, file in missing.items():
+            problems.append(coded("wrong-name", f"{what} {name!r}: the {file} has none of this name"))
+        if not missing and [*a] != [*b]:
+            order = f"{what}s in another order: expected {', '.join(a)}, got {', '.join(b)}"
             problems.append(coded("other-order", order))
         for name in [name for name in a if name in b]:
             problems += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name], what)]
