@@ -122,9 +122,9 @@ def detector(name: str, part: str, folder: Path, block_list: Sequence[str] = ())
     import torch
 
     from benchmarks.models import _composed
+    from examples.digits.detector import scale_attention_values
     from truehalf.data.run_samples import run_samples
     from truehalf.data.samples import stacked
-    from truehalf.models.architectures.attention_gain import scale_attention_values
     from truehalf.models.configuration import validated
     from truehalf.models.source import described, open_model
     from truehalf.slimming.slim import slim

@@ -24,7 +24,7 @@ def export(folder: Path, decoder: str) -> None:
     import onnx
     import torch
 
-    from truehalf.models.libraries.lightly_names import made
+    from truehalf.models.sources.lightly_train import made
 
     torch.manual_seed(0)
     network = made("dinov3/vitt16-ltdetr", CLASSES, SIZE, decoder_name=decoder).eval()

@@ -149,7 +149,7 @@ def _text(documented: object) -> str:
 
 def rules_of_lint() -> str:
     """The rules' explanations, each under its id; ids in them are links."""
-    from truehalf.linting import RULES
+    from truehalf.patterns import RULES
 
     parts = [f"### {id}\n\n{rule.explanation}" for id, rule in RULES.items()]
     return re.sub(rf"`({'|'.join(RULES)})`", r"[\1](#\1)", "\n\n".join(parts))

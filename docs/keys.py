@@ -59,12 +59,12 @@ def _attributes(text: str) -> Iterator[tuple[str, str]]:
 
 
 def repair_passes() -> str:
-    """Each pass of truehalf.repairs with the docstring of its module; indented lines are its algebra."""
-    from truehalf.repairs import PASSES
+    """Each pass of truehalf.patterns with its docstring; indented lines are its algebra."""
+    from truehalf.patterns import PASSES
 
     parts = []
     for name, made in PASSES.items():
-        said = inspect.cleandoc(importlib.import_module(type(made).__module__).__doc__ or "")
+        said = inspect.cleandoc(made.__doc__ or "")
         parts.append(f"### {name}\n\n{re.sub(_INDENTED, _block, said, flags=re.MULTILINE)}")
     return "\n\n".join(parts)
 

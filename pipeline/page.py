@@ -76,8 +76,7 @@ def content(run: Run, previous: Run | None = None) -> dict[str, Any]:
         "tiles": tiles(run),
         "not_verified": run.not_verified,
         "warnings": [*run.warnings, *filter(None, [low_precision_note(run)])],
-        "decided": [f"{place} (in a package)" for place in (baked.installed if baked else [])]
-        + [f"{place} (settled)" for place in (baked.settled if baked else [])],
+        "decided": [f"{place} (in a package)" for place in (baked.installed if baked else [])],
         "compared": list(baked.inputs) if baked else [],
         "stages": [_stage_row(run, stage) for stage in STAGES],
         "machine": _machine(run),

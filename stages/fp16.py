@@ -1,6 +1,6 @@
 """fp16: the slimmed file in mixed precision (truehalf/conversion/convert.py), checked on samples of calibration and
 converted again with the pins that it needs (truehalf/verification/chain/quick_check.py); or, under
-precision.method=half and autocast, the torch module traced in FP16 (truehalf/exporting/routes).
+precision.method=half and autocast, the torch module traced in FP16 (truehalf/exporting/half.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from truehalf.config.typed import plain
 from truehalf.conversion.fp16_file import to_fp16
 from truehalf.conversion.report import skipped_report
 from truehalf.data.run_samples import run_samples
-from truehalf.exporting.routes.configured import trace_configured
+from truehalf.exporting.half import half_configured
 from truehalf.files import MODEL_FILE, read_json, write_json
 from truehalf.io_spec.profiles import completed
 from truehalf.verification.chain.quick_check import check_conversion
@@ -31,7 +31,7 @@ def run(stage: Stage) -> Report:
     spec = stage.io_spec()
     shapes = {name: sides["opt"] for name, sides in completed(config.engine.profiles, spec.inputs)[0].items()}
     if config.precision.method is not Method.convert:
-        report, rows = trace_configured(config, stage.root, out, spec, shapes)
+        report, rows = half_configured(config, stage.root, out, spec, shapes)
         write_json(decisions, rows)
         return report.to_json()
     ranges, options = read_json(stage.artifact("calibrate", "ranges.json")), config.precision

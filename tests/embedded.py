@@ -24,9 +24,10 @@ def embedded(path: Path, *overrides: str) -> Path:
 
     config = validated(composed(*overrides))
     names = {"images": {0: "batch"}, "logits": {0: "batch"}, "boxes": {0: "batch"}}
-    with torch.no_grad():
+    model = open_model(config, ROOT)
+    with torch.no_grad(), model.prepared():
         torch.onnx.export(
-            open_model(config, ROOT).module,
+            model.module,
             (torch.rand(1, 3, *config.model.image_size),),
             path,
             dynamo=False,

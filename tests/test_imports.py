@@ -33,11 +33,11 @@ FLOORS = (
     *("codes", "json_values", "errors", "files", "float16", "progress"),
     "user_code",
     "config",
-    *("report", "ir", "io_spec", "linting", "repairs", "runtime", "data", "provenance", "calibration", "emulation"),
+    *("report", "ir", "io_spec", "runtime", "patterns", "data", "provenance", "calibration", "emulation"),
     *("conversion", "verification", "slimming", "engines", "models", "exporting", "api", "cli", "__main__"),
 )
 HEAVY = ("torch", "onnxruntime", "tensorrt", "transformers", "onnxslim", "mlflow", "sklearn", "skimage")
-EDITING_GRAPHS = ("ir", "linting", "repairs", "emulation", "conversion")
+EDITING_GRAPHS = ("ir", "patterns", "emulation", "conversion")
 FOR_EDITING = {"google", "onnx", "onnx_ir", "numpy", "scipy", "truehalf"}
 # What pipeline takes of truehalf: what checks a configuration before DVC starts, and what writes files, pages and the
 # terminal.

@@ -24,7 +24,7 @@ from truehalf.exporting.module import export_module
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.io_spec.profiles import dynamic_inputs
 from truehalf.ir.model_file import load_model
-from truehalf.linting import lint
+from truehalf.patterns import lint
 from truehalf.runtime.ort import Session
 
 PAGE = (ROOT / "docs" / "how-to" / "trt-friendly.md").read_text()

@@ -7,7 +7,7 @@ from typing import Any
 
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import Exporter, FailOn, LintConfig, SlimConfig, TraceConfig
-from truehalf.exporting.routes.half_trace import HalfTracing
+from truehalf.exporting.half import HalfTracing
 from truehalf.exporting.trace import Tracing, trace
 from truehalf.io_spec.spec import IoSpec
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from truehalf.conversion.report import CastsReport, ConvertReport, Decision
     from truehalf.exporting.trace_report import TraceReport
     from truehalf.ir.model_forms import Model
-    from truehalf.linting.report import LintReport
-    from truehalf.repairs import RepairReport
+    from truehalf.patterns import RepairReport
+    from truehalf.patterns.report import LintReport
     from truehalf.verification.report import Report
 
 __all__ = ["Precision", "calibrate", "clean_casts", "compare", "convert", "export", "lint", "repair"]
@@ -293,7 +293,7 @@ def lint(
     Raises:
         StageError: when the model cannot be read, or an option is none.
     """
-    from truehalf.linting.of_file import lint_report
+    from truehalf.patterns.report import lint_report
 
     return lint_report(model, tensorrt, ignore, plugin_ops)
 
@@ -314,7 +314,7 @@ def repair(
     from truehalf.files import check_outputs
     from truehalf.ir.model_file import save_model, source_weights
     from truehalf.ir.model_forms import as_ir
-    from truehalf.repairs import repair as repaired
+    from truehalf.patterns import repair as repaired
 
     loaded = as_ir(model)
     if out is not None:

@@ -40,7 +40,7 @@ MODELS = {
     "module-fails": "a model that cannot be made as it is asked for, or that raises an error on what goes in",
     "module-varies": "a module whose outputs for one input vary: random numbers, or state that calls leave",
     "revision-moves": "a branch, which moves, where a commit or a tag is needed",
-    "trace-open": "a place of your code where Python decided while it was traced, and that no compared input settles",
+    "trace-open": "a place of your code where Python decided while it was traced: some inputs that agree prove nothing",
     "wrong-class-count": "more or fewer names of classes than the model has classes",
 }
 DATA = {

@@ -27,16 +27,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from examples.digits.detector import build  # noqa: E402
 from examples.digits.scenes import Scene, scene  # noqa: E402
-from truehalf.config.typed import typed  # noqa: E402
 from truehalf.io_spec.decode import (  # noqa: E402
     Detections,
     corners,
     of_queries,
 )
 from truehalf.io_spec.spec import OutputSpec  # noqa: E402
-from truehalf.models.architectures.ltdetr import build  # noqa: E402
-from truehalf.models.sources.ltdetr import Options  # noqa: E402
 from truehalf.verification.metrics.average_precision import average_precision  # noqa: E402
 
 LOGITS = OutputSpec("logits", "logits", activation="sigmoid")
@@ -48,9 +46,10 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     device = torch.device(args.device)
     values = yaml.safe_load((ROOT / "conf/model/ltdetr_nano.yaml").read_text())
-    options: Options = typed(Options, values["options"], "options", [])
+    given = values["options"]["kwargs"] | {"decoder": args.decoder, "classes": values["classes"]}
     size, classes = values["image_size"][0], len(values["classes"])
-    model = build(options.architecture, args.decoder, classes, args.seed, options.mean, options.std)
+    torch.manual_seed(args.seed)
+    model = build(**given)
     initialize(model)
     model.to(device).train()
     average = copy.deepcopy(model).eval()
@@ -77,7 +76,7 @@ def main() -> None:
             save_state(state_file, model, average, optimizer, schedule, log, epoch + 1)
     weights = args.weights
     weights.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in average.network.state_dict().items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in average.state_dict().items()}
     save_file(unshared(tensors), weights / f"{args.decoder}.safetensors")
     (weights / f"{args.decoder}.log").write_text("\n".join(log) + "\n")
 
@@ -137,7 +136,7 @@ def train_one_epoch(epoch, model, average, optimizer, schedule, pool, size, devi
         upcoming = pool.submit(make_batch, step + 1, size, args)
         images = images.to(device).float() / 255
         targets = [{key: value.to(device) for key, value in target.items()} for target in targets]
-        loss = model.network(pixel_values=model.normalize(images), labels=targets).loss
+        loss = model(images, labels=targets).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -176,8 +175,9 @@ def evaluate(average, truth, size, classes, device) -> dict[str, float]:
     found: list[Detections] = []
     for start in range(0, len(truth), 50):
         images = torch.from_numpy(np.stack([s.image for s in truth[start : start + 50]])).permute(0, 3, 1, 2)
-        logits, boxes = average(images.to(device).float() / 255)
-        found += of_queries(logits.cpu().numpy(), corners(boxes.cpu().numpy(), BOXES, (size, size)), LOGITS)
+        outputs = average(images.to(device).float() / 255)
+        boxes = corners(outputs.pred_boxes.cpu().numpy(), BOXES, (size, size))
+        found += of_queries(outputs.logits.cpu().numpy(), boxes, LOGITS)
     labelled = [Detections(s.boxes, s.labels, np.ones(len(s.labels), np.float32)) for s in truth]
     return average_precision(found, labelled, classes)
 

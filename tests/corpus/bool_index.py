@@ -7,7 +7,7 @@ import torch
 INPUT_NAMES = ("tokens", "labels")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"tokens": {0: "tokens"}, "labels": {0: "tokens"}}
 GRAPH_RULES = ("bool-index",)
-REPAIRS = ("bool_index",)
+REPAIRS = ()
 
 
 class Bad(torch.nn.Module):

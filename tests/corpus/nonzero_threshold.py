@@ -7,7 +7,7 @@ import torch
 INPUT_NAMES = ("features", "scores")
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"features": {0: "queries"}, "scores": {0: "queries"}}
 GRAPH_RULES = ("nonzero-threshold",)
-REPAIRS = ("bool_index",)
+REPAIRS = ()
 
 KEEP = 4
 

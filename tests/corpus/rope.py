@@ -7,7 +7,7 @@ import torch
 INPUT_NAMES = ("patches",)
 DYNAMIC_AXES: dict[str, dict[int, str]] = {"patches": {0: "batch"}}
 GRAPH_RULES = ("rope-tile",)
-REPAIRS = ("rope_constants",)
+REPAIRS = ("fold_constants",)
 
 SIDE, WIDTH = 4, 8
 PERIODS = (1.0, 10.0)

@@ -95,7 +95,6 @@ def effective_of(*overrides: str) -> dict[str, Any]:
         ("precision.data_max=512", "precision.data_max=512.0"),
         ("model.preprocessing.mean=[0,0,1]", "model.preprocessing.mean=[0.0,0.0,1.0]"),
         ("engine.workspace_gb=2", "engine.workspace_gb=2.0"),
-        ("model.options.architecture.encoder_expansion=1", "model.options.architecture.encoder_expansion=1.0"),
     ],
 )
 def test_a_number_is_written_in_one_way(told: tuple[str, str]) -> None:

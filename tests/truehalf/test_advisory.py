@@ -61,7 +61,7 @@ def test_what_ends_the_process_is_no_missing_part(error: type[BaseException]) ->
 
 
 def test_lint_that_raises_ends_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truehalf.linting.report.lint", broken)
+    monkeypatch.setattr("truehalf.patterns.report.lint", broken)
     report = export(torch.nn.ReLU(), tmp_path / "m.onnx", samples=[SAMPLES]).report
     assert (tmp_path / "m.onnx").is_file() and report.parity["status"] == "verified"
     (note,) = [each for each in report.notes if "lint" in each]
@@ -71,9 +71,9 @@ def test_lint_that_raises_ends_no_export(tmp_path: Path, monkeypatch: pytest.Mon
 def test_lint_that_raises_passes_no_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     from truehalf.config.schema import FailOn, LintConfig
     from truehalf.ir.model_forms import as_ir
-    from truehalf.linting.report import lint_of_trace
+    from truehalf.patterns.report import lint_of_trace
 
-    monkeypatch.setattr("truehalf.linting.report.lint", broken)
+    monkeypatch.setattr("truehalf.patterns.report.lint", broken)
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Neg(x) }'
     )

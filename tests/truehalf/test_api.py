@@ -51,7 +51,7 @@ def digest(found: ir.Model) -> bytes:
 
 def test_the_names_are_functions_whatever_was_imported() -> None:
     code = (
-        "import truehalf.conversion.rules, truehalf.calibration, truehalf.linting, truehalf.repairs\n"
+        "import truehalf.conversion.rules, truehalf.calibration, truehalf.patterns, truehalf.patterns\n"
         f"import truehalf, inspect\nprint([inspect.isroutine(getattr(truehalf, n)) for n in {NAMES!r}[1:]])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

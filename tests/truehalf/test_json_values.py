@@ -11,8 +11,7 @@ import pytest
 from truehalf.calibration.calibrate_report import CalibrateReport
 from truehalf.conversion.report import CastsReport, Fp16Report
 from truehalf.engines.engine_report import EngineReport
-from truehalf.exporting.baked_report import Baked
-from truehalf.exporting.trace_report import TraceReport
+from truehalf.exporting.trace_report import Baked, TraceReport
 from truehalf.provenance.inputs_report import InputsReport
 from truehalf.slimming.slim_report import SlimReport
 

@@ -16,7 +16,7 @@ from tests.messages import raises
 from tests.truehalf.test_files import made
 from truehalf import api
 from truehalf.conversion.casts_of_file import clean_casts
-from truehalf.exporting.onnx_source import pass_on
+from truehalf.exporting.trace import trace
 from truehalf.io_spec.spec import IoSpec
 from truehalf.slimming.slim import slim
 
@@ -35,7 +35,7 @@ def _fp16(folder: Path, out: Path, decisions: Path) -> None:
 
 
 def _pass_on(folder: Path, out: Path) -> None:
-    pass_on(folder / "in.onnx", out, spec=SPEC)
+    trace(folder / "in.onnx", {}, out, spec=SPEC)
 
 
 DOORS: dict[str, Callable[..., None]] = {

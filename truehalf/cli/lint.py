@@ -35,8 +35,8 @@ _EXITS = (
 def command(output: Output, **given: Any) -> int:
     """Find what TensorRT refuses, computes wrongly or runs slowly, in a file."""
     from truehalf.api import lint
-    from truehalf.linting import RULES
-    from truehalf.linting.report import PLACES_SHOWN, explained, text
+    from truehalf.patterns import RULES
+    from truehalf.patterns.report import PLACES_SHOWN, explained, text
 
     model = given["model"]
     if given["explain"] is not None:

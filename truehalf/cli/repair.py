@@ -9,7 +9,7 @@ import click
 from truehalf.cli import form
 from truehalf.config.schema import DEFAULT_PASSES, RepairPass
 
-_EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only squeeze_if")
+_EXAMPLES = ("truehalf repair model.onnx -o repaired.onnx", "truehalf repair in.onnx -o out.onnx --only bool_index")
 _ONLY = f"run this pass only; may be repeated: {', '.join(RepairPass)}"
 
 

@@ -17,12 +17,8 @@ from truehalf.config.precision import Precision
 from truehalf.config.typed import plain
 from truehalf.config.verification import VerifyConfig
 
-# Passes that repair.passes may name, and all that truehalf.repairs has.
-RepairPass = StrEnum(
-    "RepairPass",
-    "allowzero fold_constants squeeze_if grid_sample_gather rope_constants bool_index deduplicate_names "
-    "infer_value_info",
-)
+# Passes that repair.passes may name, and all that truehalf.patterns has.
+RepairPass = StrEnum("RepairPass", "allowzero fold_constants grid_sample_gather bool_index deduplicate_names")
 DEFAULT_PASSES = tuple(each.value for each in RepairPass)
 
 DecoderName = StrEnum("DecoderName", ["none", "dfine", "rtdetrv2"])  # none: of a model that brings one
@@ -149,7 +145,7 @@ class DecoderConfig:
 
 @dataclass(frozen=True)
 class RepairConfig(Options):
-    """Passes of truehalf.repairs, in the order in which they run."""
+    """Passes of truehalf.patterns, in the order in which they run."""
 
     passes: tuple[RepairPass, ...] = tuple(map(RepairPass, DEFAULT_PASSES))
 

@@ -30,7 +30,7 @@ from truehalf.data.images import image_files, images_under, is_image, readable
 from truehalf.data.preprocessing import Preprocessing, declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError, refuse, some_of
-from truehalf.io_spec.inputs import PIXEL_MASK, channels_axis, input_spec, is_picture_size, is_pixel_mask
+from truehalf.io_spec.inputs import PIXEL_MASK, channels_axis, input_spec, kind_beside_images
 from truehalf.io_spec.spec import InputSpec, IoSpec, input_of
 from truehalf.ir.facts import constant_of, fed_inputs, fixed_batch, is_op, reached, samples_on_axis_0
 from truehalf.ir.ops import MOVES
@@ -170,11 +170,7 @@ def inputs_of_images(model: ir.Model, preprocessing: Preprocessing) -> tuple[Inp
             preprocessing does not fit it.
     """
     needed = [input_spec(value) for value in image_inputs(model)]
-    kinds = {
-        entry.name: "tensor" if is_pixel_mask(entry) else "picture_size"
-        for entry in needed
-        if is_pixel_mask(entry) or is_picture_size(entry, entry.sides)
-    }
+    kinds = {entry.name: kind for entry in needed if (kind := kind_beside_images(entry))}
     images = [entry for entry in needed if entry.name not in kinds]
     if len(images) != 1 or images[0].dtype not in _DTYPES or len(images[0].shape or _ANY_IMAGE) != len(_ANY_IMAGE):
         inputs = ", ".join(f"{entry.name!r} {entry.dtype} {list(entry.sides)}" for entry in needed) or "none"

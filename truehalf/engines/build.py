@@ -28,9 +28,9 @@ from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profiles import Profile, completed, profile_of
 from truehalf.ir.facts import model_facts
 from truehalf.ir.model_forms import ModelFile, file_of
-from truehalf.linting import Finding, lint
-from truehalf.linting.plugin_ops import ASSUMED, ops_of_plugins
-from truehalf.linting.report import failing, failure
+from truehalf.patterns import Finding, lint
+from truehalf.patterns.operators import ASSUMED, ops_of_plugins
+from truehalf.patterns.report import failing, failure
 from truehalf.runtime import ort, tensorrt
 from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key, package_version
 from truehalf.runtime.machine import probe as probe_machine

@@ -32,8 +32,8 @@ from truehalf.ir.model_file import UNFUSED_KEY
 from truehalf.ir.normalize import concrete_shapes
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.patterns import Neighbours
-from truehalf.linting import Finding
-from truehalf.linting.rules.attention import AttentionWillNotFuse
+from truehalf.patterns import Finding
+from truehalf.patterns.attention import AttentionWillNotFuse
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
 
 _NAMED = 5  # nodes that a reason names

@@ -29,7 +29,7 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.proto.data_files import data_file
 from truehalf.ir.proto.names import proto_graphs
 from truehalf.ir.selectors import scope_of
-from truehalf.linting import Finding
+from truehalf.patterns import Finding
 from truehalf.runtime.tensorrt import LAYERS, BuildRefusal
 
 # Characters that would end the entry of a node in a log, and others that stand for them there.

@@ -1,1 +1,1 @@
-"""Export of torch modules to ONNX: agreement with torch, `baked/` (what a trace fixed), `routes/` (half, autocast)."""
+"""Export of torch modules to ONNX: agreement with torch, decisions that a trace fixed, routes half and autocast."""

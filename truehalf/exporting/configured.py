@@ -18,7 +18,6 @@ from truehalf.data.samples import filled
 from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import shapes_of
-from truehalf.exporting.onnx_source import pass_on
 from truehalf.exporting.trace import Tracing, trace
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.models.model import Model
@@ -36,7 +35,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
         out_path: of the ONNX file; io_spec.json is written beside it.
 
     Raises:
-        StageError: as truehalf.exporting.trace.trace and truehalf.exporting.onnx_source.pass_on.
+        StageError: as truehalf.exporting.trace.trace.
     """
     model = open_model(config, root)
     axes = dynamic_axes_of(config, model)
@@ -59,7 +58,7 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
         repair=config.repair.passes,
     )
     if model.file is not None:
-        report = pass_on(model.file, out_path, options, spec=spec, check_feeds=feeds)
+        report = trace(model.file, example, out_path, options, spec=spec, check_feeds=feeds)
         return replace(report, notes=[*model.notes, *report.notes])
     resized = _at_other_sizes(config, model, root, axes, batch)
     checked = [*feeds, *resized]

@@ -2,13 +2,11 @@
 
 torchscript     torch.onnx.export(dynamo=False): opset up to 20; node names carry the module scope
 dynamo          torch.export, then torch.onnx.export of the program: opset from 18; the scope is put into the names
-                here; not optimised, that is a later step. What detectors of `transformers` need:
+                here. torch's optimizer leaves no sequences, which shape inference takes for equally large parts, and
+                no casts to the same type. What detectors of `transformers` need:
                 - aten._is_all_true (torch._check on values): ReduceMin(x as integers) as a boolean
                 - len(tensor) fixes the axis at its traced length; while exporting it is tensor.shape[0]
                 - torch_int(size), a function of transformers, fixes it, too; while exporting it passes sizes on
-                - SequenceAt(SplitToSequence(x, sizes), i) -> Split(x, sizes)[i], because shape inference takes all
-                  elements of a sequence for equally large, and TensorRT has no sequences
-                - CastLike(x, y) -> x where both have one type
                 Height and width that vary do so in steps (truehalf.models.sizes.step): strides divide images of such
                 sides evenly, and torch.export would otherwise ask of each stride whether a rest is left
 """
@@ -20,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import io
+import logging
 import os
 import re
 import sys
@@ -33,15 +32,11 @@ import onnx_ir as ir
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import RAISED, StageError
 from truehalf.exporting.after_export import (
-    DropCastsToOwnType,
     DynamicAxes,
     NameAxes,
     NameByScope,
-    SplitWithoutSequences,
 )
-from truehalf.exporting.torchscript import Names, export_torchscript
 from truehalf.ir.passes import Passes
-from truehalf.models.extras import quiet
 from truehalf.models.sizes import REMEDY, other_sides, step
 
 if TYPE_CHECKING:
@@ -79,17 +74,15 @@ def export(
         StageError: when the exporter cannot do it (naming the operation without an ONNX translation), when it cannot
             write `opset`, or when an axis that should vary was fixed by the module's code.
     """
-    write = export_torchscript if options.exporter is Exporter.torchscript else _export_dynamo
+    write = _export_torchscript if options.exporter is Exporter.torchscript else _export_dynamo
     import onnx
     import torch
 
     recorded = warnings.catch_warnings(record=True, action="always")
-    with evaluation_mode(module), torch.no_grad(), quiet("torch.onnx"), _silent(), recorded as caught:
+    with evaluation_mode(module), torch.no_grad(), _silent(), recorded as caught:
         try:
-            write(module, tuple(example_inputs), Path(path), Names(list(input_names), list(output_names)), options)
+            write(module, tuple(example_inputs), Path(path), list(input_names), list(output_names), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
-            if options.exporter is Exporter.dynamo:
-                ir.save(DropCastsToOwnType()(ir.load(path)).model, path)
         except (StageError, OSError):
             raise
         except RAISED as error:  # the exporters raise what the module's code and torch's internals raise
@@ -99,8 +92,13 @@ def export(
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Within, nothing reaches standard output: of an export that fails torch prints the whole graph, from C++."""
+    """Within, torch.onnx logs errors alone, and nothing reaches standard output: of an export that fails torch prints
+    the whole graph, from C++.
+    """
+    logger = logging.getLogger("torch.onnx")
     with contextlib.ExitStack() as stack:
+        stack.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.ERROR)
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         if sys.__stdout__ is not None:
             sys.__stdout__.flush()
@@ -124,8 +122,63 @@ def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
             part.training = training
 
 
+def _export_torchscript(
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    path: Path,
+    input_names: list[str],
+    output_names: list[str],
+    options: TraceConfig,
+) -> None:
+    import torch
+
+    for name in (*input_names, *output_names):
+        if re.fullmatch("[0-9]*", name):  # it takes them for names of its values
+            raise StageError(
+                "bad-syntax",
+                f"trace: the torchscript exporter takes no number for a name, got {name!r}; use trace.exporter=dynamo, "
+                "or another name in model.inputs or model.outputs",
+            )
+    torch.onnx.export(
+        module,
+        inputs,
+        str(path),
+        dynamo=False,
+        opset_version=options.opset,
+        input_names=input_names,
+        output_names=output_names,
+        dynamic_axes={name: dict(axes) for name, axes in options.dynamic_axes.items()},
+    )
+    _keep_inputs(path, inputs, input_names, options.dynamic_axes)
+
+
+def _keep_inputs(
+    path: Path, inputs: Sequence[torch.Tensor], input_names: Sequence[str], dynamic_axes: DynamicAxes
+) -> None:
+    """Put inputs that no output depends on back: the TorchScript exporter leaves them out."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    found = {value.name: value for value in model.graph.input}
+    if set(found) >= set(input_names):
+        return
+    for name, tensor in zip(input_names, inputs, strict=True):
+        axes = dynamic_axes.get(name, {})
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(tensor.new_empty(0).cpu().numpy().dtype)
+        shape = [axes.get(axis, side) for axis, side in enumerate(tensor.shape)]
+        found.setdefault(name, onnx.helper.make_tensor_value_info(name, dtype, shape))
+    del model.graph.input[:]
+    model.graph.input.extend(found[name] for name in input_names)
+    onnx.save(model, path)
+
+
 def _export_dynamo(
-    module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], path: Path, names: Names, options: TraceConfig
+    module: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    path: Path,
+    input_names: list[str],
+    output_names: list[str],
+    options: TraceConfig,
 ) -> None:
     import torch
 
@@ -136,26 +189,26 @@ def _export_dynamo(
             f"export: the dynamo exporter writes opset {_DYNAMO_OPSET_MIN} or later, got {opset}; "
             f"set trace.opset={_DYNAMO_OPSET_MIN} or trace.exporter=torchscript",
         )
-    shapes = _dynamic_shapes(module, inputs, names.inputs, dynamic_axes)
+    shapes = _dynamic_shapes(module, inputs, input_names, dynamic_axes)
     with _sizes_stay_symbols(module):
         try:
             program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
         except torch._dynamo.exc.UserError as error:
-            if reason := _fixed_axes(str(error), names.inputs, dynamic_axes):
+            if reason := _fixed_axes(str(error), input_names, dynamic_axes):
                 raise StageError("axis-fixed", f"export: {reason}; {REMEDY}") from error
             raise
     written = torch.onnx.export(
         program,
         dynamo=True,
         opset_version=opset,
-        input_names=names.inputs,
-        output_names=names.outputs,
-        optimize=False,
+        input_names=input_names,
+        output_names=output_names,
+        optimize=True,
         verbose=False,
         custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},
     )
     assert written is not None
-    Passes(SplitWithoutSequences(), NameByScope(), NameAxes(dynamic_axes))(written.model)
+    Passes(NameByScope(), NameAxes(dynamic_axes))(written.model)
     ir.save(written.model, path)
 
 
@@ -229,7 +282,7 @@ def _sizes_stay_symbols(module: torch.nn.Module) -> Iterator[None]:
         return torch.sym_int(value) if symbolic else otherwise(value)  # type: ignore[no-untyped-call]
 
     files = {type(part).__module__ for part in module.modules()}
-    spaces = [vars(sys.modules[name]) for name in files if name.partition(".")[0] != "torch"]
+    spaces = [vars(sys.modules[name]) for name in files if name in sys.modules and name.partition(".")[0] != "torch"]
     without_len = [space for space in spaces if "len" not in space]
     given = [(space, space["torch_int"]) for space in spaces if callable(space.get("torch_int"))]
     for space in without_len:

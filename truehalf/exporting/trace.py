@@ -1,6 +1,8 @@
-"""Export of a torch module as FP32 ONNX with stable names, known value types and its I/O spec, compared with torch by
-the rule of truehalf.verification.metrics.tensors. What the trace has baked in is looked for on inputs that differ
-(truehalf.exporting.baked).
+"""A torch module, or an ONNX file that is there already, as an FP32 ONNX file with its I/O spec.
+
+A module is exported with stable names and known value types, and compared with the file by the rule of
+truehalf.verification.metrics.tensors; what the trace has fixed is looked for on inputs that differ
+(truehalf.exporting.decisions). A file is checked and written anew.
 """
 
 from __future__ import annotations
@@ -11,37 +13,41 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from truehalf.config.schema import LintConfig, TraceConfig
-from truehalf.errors import attempted
+from truehalf.errors import StageError, attempted
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import (
     compared_with_torch,
+    counted,
     tensors_of,
     torch_outputs,
+    unread_in,
     unread_inputs,
 )
-from truehalf.exporting.baked import explaining, what_was_baked
-from truehalf.exporting.baked.repeated import check_repeats
-from truehalf.exporting.baked.subject import Subject
+from truehalf.exporting.decisions import Subject, check_repeats, explaining, generators, what_was_baked
 from truehalf.exporting.export import export
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.files import check_outputs, destination, write_text, written_whole
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import model_facts
-from truehalf.ir.model_file import load_model, save_model
-from truehalf.linting import RULES
-from truehalf.linting.ignoring import parse_ignores
-from truehalf.linting.plugin_ops import ops_of_plugins
-from truehalf.linting.report import LintSummary, lint_of_trace
+from truehalf.ir.inlining import WeightsApart
+from truehalf.ir.model_file import load_model, save_model, source_weights
+from truehalf.ir.normalize import InferTypes
 from truehalf.models.as_made import State, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
+from truehalf.patterns import RULES
+from truehalf.patterns.ignoring import parse_ignores
+from truehalf.patterns.operators import ops_of_plugins
+from truehalf.patterns.report import LintSummary, lint_of_trace
+from truehalf.runtime.ort import Session
 from truehalf.verification.empty_tensors import empty_tensors
 from truehalf.verification.findings import NOT_VERIFIED
 
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
-SPEC_FILE = "io_spec.json"
+PASSED_ON = "none: the file is passed on"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -79,7 +85,7 @@ class Tracing:
 
 
 def trace(
-    module: torch.nn.Module,
+    source: torch.nn.Module | Path,
     example: Arrays,
     out_path: Path | str,
     options: Tracing | None = None,
@@ -88,12 +94,13 @@ def trace(
     check_feeds: Sequence[Arrays] = (),
     prepared: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> TraceReport:
-    """Export a module and compare the file with it.
+    """Export a module and compare the file with it; or check an FP32 file and write it anew, weights outside included.
 
     Args:
-        module: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was.
+        source: takes the spec's inputs by position and returns its outputs, one tensor or a tuple; left as it was. Or
+            an ONNX file, with which nothing is compared.
         example: real inputs to trace on, by name, with their batch axis.
-        out_path: of the ONNX file, replaced only when all went well; io_spec.json is written beside it.
+        out_path: of the ONNX file, replaced together with io_spec.json beside it, only when all went well.
         spec: the I/O spec, see truehalf.models.source.io_spec.
         check_feeds: inputs to compare on, best unlike the example and of other batch sizes; of other heights and widths
             where these vary.
@@ -102,81 +109,133 @@ def trace(
 
     Raises:
         StageError: when outputs are not what they are declared to be, model.classes names fewer or more classes than
-            there are, the exporter fails, the file is not what the spec says, an axis that should vary cannot, an
-            output of either side is not finite, a trained model's outputs differ, or lint finds what `lint.fail_on`
-            says.
+            there are, the file cannot be read or the exporter fails, the file is not what the spec says, an axis that
+            should vary cannot, an output of either side is not finite, a trained model's outputs differ, or lint finds
+            what `lint.fail_on` says.
     """
     options = options or Tracing()
     parse_ignores(options.lint.ignore, RULES)  # before the work
-    axes = named_axes(spec) if options.axes is None else options.axes
-    config = replace(options.trace, dynamic_axes={name: dict(named) for name, named in axes.items()})
-    out_path, spec_path = places(out_path, {})
-    inputs = tensors_of(spec, example)
-    check_declared(spec)
-    made, before = copied(module), State(network_of(module))
-    with tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace") as folder:
-        exported, described = Path(folder) / "exported.onnx", Path(folder) / "described" / out_path.name
-        with prepared():
-            traced = copied(module)
-            input_names, output_names = names_of(spec.inputs), names_of(spec.outputs)
-            warned = export(module, inputs, exported, config, input_names=input_names, output_names=output_names)
-        model = load_model(exported)
-        check_names(model, spec)
-        check_repeats(lambda: torch_outputs(module, spec, example, example), spec, config)
-        unread = unread_inputs(model, module, spec, example)
-        references = [torch_outputs(module, spec, feed, example) for feed in check_feeds]
-        spec = attach(model, spec, varying_axes(references))
-        notes: list[str] = []
-        fed = [example, *check_feeds]
+    file = source if isinstance(source, Path) else None
+    given = None if file is None else load_model(file)
+    read = {} if file is None else {"model_path": file}
+    spec_path = Path(out_path).parent / "io_spec.json"
+    check_outputs({"out_path": out_path, "the I/O spec": spec_path}, read, source_weights(given) if given else [])
+    out_path = destination(Path(out_path))
+    notes: list[str] = []
+    out_path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = tempfile.TemporaryDirectory(dir=out_path.parent, prefix=".trace")
+    with written_whole(out_path) as written, scratch as folder:
+        check_declared(spec)
+        if given is None:
+            module: Any = source
+            subject, model = _exported(
+                module, example, Path(folder) / "exported.onnx", options, spec, check_feeds, prepared
+            )
+            unread_inputs(model, module, spec, example)
+            with explaining(subject):
+                spec = attach(model, spec, varying_axes([outputs for _, outputs in subject.pairs]))
+            facts, fed = partial(_compared, replace(subject, path=written, spec=spec)), [example, *check_feeds]
+        else:
+            model, fed = given, list(check_feeds)
+            WeightsApart(of_any_version=True)(model)
+            InferTypes()(model)
+            check_names(model, spec)
+            spec = attach(model, spec, {})
+            facts = partial(_checked, file, model, written, check_feeds)
         empty = attempted("notes on empty tensors", notes.append, lambda: empty_tensors(model, fed))
         linted = options.linted(model)
-        save_model(model, described)
-        pairs = list(zip(check_feeds, references, strict=True))
-        subject = Subject(
-            module=module,
-            made=made,
-            traced=traced,
-            before=before,
-            path=described,
-            spec=spec,
-            example=example,
-            pairs=pairs,
-            caught=warned,
-            options=config,
-        )
-        with explaining(subject):
-            parity = compared_with_torch(described, spec, pairs, example, config)
-        baked = what_was_baked(subject)
-        moved_into_place(described.parent, out_path)
-    write_text(spec_path, spec_text(spec) + "\n")
-    if reason := baked.reason:
-        parity |= {"status": NOT_VERIFIED, "reason": reason}
-    return TraceReport(
-        exporter=config.exporter.value,
+        save_model(model, written)
+        report = facts()
+        write_text(written.with_name(spec_path.name), spec_text(spec) + "\n")
+    return replace(
+        report,
         opset=model.graph.opset_imports[""],
-        warnings=dict(Counter(warning.category.__name__ for warning in warned)),
-        parameters=sum(parameter.numel() for parameter in module.parameters()),
-        unread_inputs=unread,
-        parity=parity,
-        baked=baked,
+        unread_inputs=unread_in(model),
         lint=linted,
         model=model_facts(model, out_path),
         notes=[*(empty or []), *notes, *linted.get("missing", [])],
     )
 
 
-def places(out_path: Path | str, inputs: Mapping[str, object], weights: Sequence[Path | str] = ()) -> tuple[Path, Path]:
-    """Where the model and its I/O spec are written, links followed, in a folder that is there."""
-    out_path = Path(out_path)
-    spec_path = out_path.parent / SPEC_FILE
-    check_outputs({"out_path": out_path, "the I/O spec": spec_path}, inputs, weights)
-    place = destination(out_path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return place, spec_path
+def _exported(
+    module: Any,
+    example: Arrays,
+    path: Path,
+    options: Tracing,
+    spec: IoSpec,
+    check_feeds: Sequence[Arrays],
+    prepared: Callable[[], AbstractContextManager[None]],
+) -> tuple[Subject, ir.Model]:
+    """Export a module, and run it on all feeds.
+
+    Raises:
+        StageError: as truehalf.exporting.export.export; where the module's outputs vary from call to call.
+    """
+    axes = named_axes(spec) if options.axes is None else options.axes
+    config = replace(options.trace, dynamic_axes={name: dict(named) for name, named in axes.items()})
+    inputs = tensors_of(spec, example)
+    made, before = copied(module), State(network_of(module))
+    names = names_of(spec.inputs), names_of(spec.outputs)
+    with prepared():
+        traced = copied(module)
+        warned = export(module, inputs, path, config, input_names=names[0], output_names=names[1])
+    model = load_model(path)
+    check_names(model, spec)
+    drawn = generators()
+    pairs = [(feed, torch_outputs(module, spec, feed, example)) for feed in check_feeds]
+    again, known = pairs[-1] if pairs else (example, None)
+    check_repeats(lambda: torch_outputs(module, spec, again, example), spec, config, known)
+    subject = Subject(
+        module=module,
+        made=made,
+        traced=traced,
+        before=before,
+        path=path,
+        spec=spec,
+        example=example,
+        pairs=pairs,
+        caught=warned,
+        draws=generators() != drawn,
+        options=config,
+    )
+    return subject, model
 
 
-def moved_into_place(folder: Path, out_path: Path) -> None:
-    """Move the files of a folder, a model and its large weights, to where they belong."""
-    with written_whole(out_path) as building:
-        for file in folder.iterdir():
-            file.replace(building.with_name(file.name))
+def _compared(subject: Subject) -> TraceReport:
+    """Compare the written file with the module; the report's parity, and what the trace has fixed."""
+    with explaining(subject):
+        parity = compared_with_torch(subject.path, subject.spec, subject.pairs, subject.example, subject.options)
+    baked = what_was_baked(subject)
+    if reason := baked.reason:
+        parity |= {"status": NOT_VERIFIED, "reason": reason}
+    return TraceReport(
+        exporter=subject.options.exporter.value,
+        warnings=dict(Counter(warning.category.__name__ for warning in subject.caught)),
+        parameters=sum(parameter.numel() for parameter in subject.module.parameters()),
+        parity=parity,
+        baked=baked,
+    )
+
+
+def _checked(source: Path | None, model: ir.Model, written: Path, check_feeds: Sequence[Arrays]) -> TraceReport:
+    """Run a file that is passed on; the report's parity.
+
+    Raises:
+        StageError: where ONNX Runtime cannot, or an output is not finite.
+    """
+    session = Session(written)
+    for feed in check_feeds:
+        for name, array in session.run(feed).items():
+            if bad := int((~np.isfinite(array)).sum()) if array.dtype.kind == "f" else 0:
+                raise StageError(
+                    "not-finite",
+                    f"{source} is no reference: output {name!r} holds {bad} NaN or Inf of {array.size} values on "
+                    "samples of yours; expected finite values. Check the weights and the inputs",
+                )
+    weights = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    reason = "the model is an ONNX file, so there is no torch module to compare it with; it is the reference"
+    return TraceReport(
+        exporter=PASSED_ON,
+        parameters=sum(tensor.size for tensor in weights if tensor is not None and tensor.dtype.is_floating_point()),
+        parity={"status": NOT_VERIFIED, "reason": reason, **counted(check_feeds), "provider": session.provider},
+    )

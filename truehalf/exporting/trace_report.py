@@ -7,13 +7,45 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from truehalf.exporting.baked_report import Baked
+from truehalf.codes import coded
+from truehalf.errors import some_of
 from truehalf.json_values import JsonObject, from_fields, no_facts, to_fields
 
 if TYPE_CHECKING:
     from truehalf.ir.facts import ModelFacts
-    from truehalf.linting.report import LintSummary
+    from truehalf.patterns.report import LintSummary
     from truehalf.verification.metrics.tensors import Parity
+
+
+SHOWN = 10  # places of a sentence
+
+
+@dataclass(frozen=True)
+class Baked:
+    """Result of the comparison on further inputs.
+
+    Attributes:
+        inputs: what was compared beside the samples.
+        skipped: inputs that prove nothing (torch fails, is not finite, or differs from itself when the input is off by
+            rounding), with the reason.
+        open, installed: sentences on places, each with file and line.
+    """
+
+    inputs: Sequence[str] = ()
+    skipped: Sequence[str] = ()
+    open: Sequence[str] = ()
+    installed: Sequence[str] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why a trace is not verified, in a sentence; empty where nothing is open."""
+        if not self.open:
+            return ""
+        return coded(
+            "trace-open",
+            "the file keeps what Python decided while it was traced, and agreement with torch on "
+            f"{len(self.inputs)} further inputs is no proof: {some_of(self.open, SHOWN, '; ')}; use tensors instead",
+        )
 
 
 @dataclass(frozen=True)
@@ -21,7 +53,7 @@ class TraceReport:
     """What was written, and what was compared.
 
     Attributes:
-        exporter: its name; PASSED_ON of truehalf.exporting.onnx_source for a file.
+        exporter: its name; PASSED_ON of truehalf.exporting.trace for a file.
         opset: of the default domain.
         warnings: the exporter's, by category.
         parameters: how many numbers the model has.

@@ -60,6 +60,13 @@ def is_pixel_mask(entry: InputSpec) -> bool:
     return entry.name == PIXEL_MASK and len(entry.sides) == 3
 
 
+def kind_beside_images(entry: InputSpec) -> str | None:
+    """Return the kind of an input that images feed beside themselves, "tensor" of a pixel mask; None: another input."""
+    if is_pixel_mask(entry):
+        return "tensor"
+    return "picture_size" if is_picture_size(entry, entry.sides) else None
+
+
 def proposed_input(entry: InputSpec, array: np.ndarray) -> tuple[InputSpec, str]:
     """Propose the kind of an input, and of images layout, range and normalization, from what goes in; and why."""
     axis = channels_axis(array.shape)

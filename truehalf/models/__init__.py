@@ -1,1 +1,1 @@
-"""Checkpoints and code as torch modules: `sources/`, one file a source; `architectures/`, `hub/`."""
+"""Checkpoints and code as torch modules: `sources/`, one file a source."""

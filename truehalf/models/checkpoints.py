@@ -80,8 +80,7 @@ def read_checkpoint(path: Path | str, key: str | None = None) -> Checkpoint:
     if path.suffix not in PICKLED:
         message = f"weights: {path}: expected .safetensors or one of {', '.join(PICKLED)}, got {path.suffix!r}"
         raise StageError("wrong-file", message)
-    content = read_pickle(path)
-    return _at(content, key, path) if key is not None else _found(content, path)
+    return _found(read_pickle(path), key, path)
 
 
 def without_prefix(tensors: Mapping[str, torch.Tensor], prefix: str, path: Path | str) -> dict[str, torch.Tensor]:
@@ -158,33 +157,30 @@ def _globals(path: Path, error: Exception) -> list[str]:
         return _GLOBAL.findall(str(error))[:1]
 
 
-def _found(content: Any, path: Path) -> Checkpoint:
-    """The state dict in what was read: itself, or at the first of KEYS, at most one level deeper."""
-    if _is_state_dict(content):
-        return Checkpoint(dict(content))
-    if isinstance(content, Mapping):
-        for outer in KEYS:
-            part: Any = content.get(outer)
-            if _is_state_dict(part):
-                return Checkpoint(dict(part), outer)
-            for inner in KEYS if isinstance(part, Mapping) else ():
-                if _is_state_dict(part.get(inner)):
-                    return Checkpoint(dict(part[inner]), f"{outer}.{inner}")
-    message = f"weights: {path}: expected a state dict, itself or under {', '.join(KEYS)}, got {_shown(content)}"
-    raise StageError("wrong-file", message)
+def _found(content: Any, key: str | None, path: Path) -> Checkpoint:
+    """Find the state dict in a file: at `key`; else itself, or at the first of KEYS, at most one level deeper."""
+    likely = ["", *(each for outer in KEYS for each in (outer, *(f"{outer}.{inner}" for inner in KEYS)))]
+    for each in likely if key is None else [key]:
+        part, walked = _walked(content, each)
+        if walked == each and _is_state_dict(part):
+            return Checkpoint(dict(part), each or None)
+    if key is None:
+        message = f"weights: {path}: expected a state dict, itself or under {', '.join(KEYS)}, got {_shown(content)}"
+        raise StageError("wrong-file", message)
+    part, walked = _walked(content, key)
+    message = f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)} at {walked!r}"
+    raise StageError("wrong-name", message)
 
 
-def _at(content: Any, key: str, path: Path) -> Checkpoint:
-    part, walked = content, ""
-    for name in key.split("."):
-        if not isinstance(part, Mapping) or name not in part:
-            where = f" at {walked!r}" if walked else ""
-            raise StageError("wrong-name", f"weights: {path}: expected the key {key!r}, got {_shown(part)}{where}")
-        part, walked = part[name], f"{walked}.{name}".lstrip(".")
-    if not _is_state_dict(part):
-        message = f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}"
-        raise StageError("wrong-name", message)
-    return Checkpoint(dict(part), key)
+def _walked(content: Any, key: str) -> tuple[Any, str]:
+    """Follow a key with dots as far as it leads: what is there, and how far that is."""
+    walked: list[str] = []
+    for name in key.split(".") if key else ():
+        if not isinstance(content, Mapping) or name not in content:
+            break
+        content = content[name]
+        walked.append(name)
+    return content, ".".join(walked)
 
 
 def _is_state_dict(value: Any) -> bool:

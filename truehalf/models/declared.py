@@ -103,19 +103,6 @@ def problems_of_declared(config: Config) -> Iterator[str]:
             yield coded("given-twice", message)
 
 
-def named_classes(config: Config, count: int, whose: str) -> list[str] | None:
-    """`model.classes`, as many as there are; None where none are configured.
-
-    Args:
-        whose: what errors say has so many.
-    """
-    names = config.model.classes
-    if names is not None and len(names) != count:
-        message = f"model.classes: {whose} has {count}; expected as many names or null, got {len(names)}"
-        raise StageError("wrong-class-count", message)
-    return None if names is None else list(names)
-
-
 def takes_images(config: Config) -> bool:
     """Whether an input is declared to be images."""
     return config.model.inputs is None or any(each.kind is InputKind.images for each in config.model.inputs)

@@ -5,7 +5,7 @@ Tensors that a module ties (several names, one storage) may stand in the file un
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,7 @@ def load_weights(module: torch.nn.Module, path: Path | str, key: str | None = No
 
     Raises:
         StageError: when the file is missing or cannot be read, belongs to another architecture (missing, unexpected or
-            wrongly shaped tensors), gives tied tensors different values, or holds NaN or Inf. The module is then
-            unchanged.
+            wrongly shaped tensors), or holds NaN, Inf or float8. The module is then unchanged.
     """
     path = Path(path)
     checkpoint = read_checkpoint(path, key)
@@ -51,12 +50,12 @@ def fill(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], named: st
     Raises:
         StageError: see load_weights.
     """
+    import torch
+
     expected = module.state_dict()
     ties = _ties(expected)
     _check_architecture(named, expected, ties, tensors)
-    _check_values(named, ties, tensors)
-    import torch
-
+    _check_values(named, tensors)
     with torch.no_grad():
         for names in ties:
             stored = next(name for name in names if name in tensors)
@@ -84,12 +83,7 @@ def _check_architecture(
     ]
     if not (missing or unexpected or wrong):
         return
-    kinds = (
-        ("of another shape or type", wrong),
-        ("missing in the file", missing),
-        ("unexpected in the file", unexpected),
-    )
-    lines = [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds if found]
+    lines = differences(wrong, missing, unexpected)
     if prefix := _prefix(expected, tensors):
         lines.append(
             f"  every name in the file begins with {prefix!r}, which the model's do not have; "
@@ -102,6 +96,12 @@ def _check_architecture(
     )
 
 
+def differences(wrong: Sequence[str], missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
+    """Make lines of an error on tensors that do not fit a module: how many of each kind, and the first five."""
+    kinds = {"of another shape or type": wrong, "missing in the file": missing, "unexpected in the file": unexpected}
+    return [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds.items() if found]
+
+
 def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> str | None:
     """What stands before the first dot of every name in the file, where some name without it is one of the model's."""
     prefixes = {name.partition(".")[0] + "." for name in tensors if "." in name}
@@ -111,30 +111,23 @@ def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Te
     return prefix if any(name.removeprefix(prefix) in expected for name in tensors) else None
 
 
-def _check_values(named: str, ties: list[list[str]], tensors: Mapping[str, torch.Tensor]) -> None:
+def _check_values(named: str, tensors: Mapping[str, torch.Tensor]) -> None:
     import torch
 
-    if odd := [name for name, tensor in tensors.items() if tensor.layout != torch.strided or tensor.is_meta]:
+    odd = [
+        f"{name} ({'sparse' if tensor.layout != torch.strided else _kind(tensor)})"
+        for name, tensor in tensors.items()
+        if tensor.layout != torch.strided or tensor.is_meta or (tensor.is_floating_point() and tensor.itemsize < 2)
+    ]
+    if odd:
         raise StageError(
             "not-supported",
-            f"weights: {named}: expected dense tensors with their values, got sparse ones or ones without values: "
-            f"{some_of(odd, 5)}; save them by tensor.to_dense(), on the CPU",
+            f"weights: {named}: expected dense tensors of float16 or wider with their values, got {some_of(odd, 5)}; "
+            "save them by tensor.to_dense() or tensor.float(), on the CPU",
         )
-    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
-    if broken := [name for name, tensor in floats.items() if not tensor.isfinite().all()]:
-        message = f"weights: {named}: expected finite numbers, got NaN or Inf in {some_of(broken, 5)}; train it again"
+    if broken := [name for name, tensor in tensors.items() if not tensor.to(torch.float32).isfinite().all()]:
+        message = f"weights: {named}: expected numbers that FP32 can hold, got NaN or Inf in {some_of(broken, 5)}"
         raise StageError("not-finite", message)
-    if large := [name for name, tensor in floats.items() if not tensor.to(torch.float32).isfinite().all()]:
-        message = f"weights: {named}: expected numbers that FP32 can hold, got larger ones in {some_of(large, 5)}"
-        raise StageError("out-of-range", message)
-    for names in ties:
-        stored = [name for name in names if name in tensors]
-        if any(not tensors[name].equal(tensors[stored[0]]) for name in stored[1:]):
-            raise StageError(
-                "wrong-file",
-                f"weights: {named}: {', '.join(stored)} are one tensor in this model, and differ in the file; "
-                "it was trained with a model that does not tie them",
-            )
 
 
 def _fits(expected: torch.Tensor, got: torch.Tensor) -> bool:

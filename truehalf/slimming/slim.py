@@ -1,7 +1,7 @@
 """Simplify an ONNX model with onnxslim, repair it for TensorRT, and compare the result with the source.
 
 onnxslim works in memory. What it loses is put back: module scopes in the names of nodes that it made, metadata_props,
-value types, inputs that nothing reads. Then the passes of truehalf.repairs run, also where simplify=false leaves
+value types, inputs that nothing reads. Then the passes of truehalf.patterns run, also where simplify=false leaves
 onnxslim out.
 
 A result that differs from the source beyond the tolerance, or that onnxslim cannot make, is made again without the
@@ -32,8 +32,8 @@ from truehalf.ir.normalize import InferTypes, NameNodes
 from truehalf.ir.proto.data_files import data_folder
 from truehalf.ir.proto.one_image import IMAGE
 from truehalf.ir.proto.refusals import checker_refusal
-from truehalf.repairs import RepairReport, check_passes
-from truehalf.repairs import repair as repaired
+from truehalf.patterns import RepairReport, check_passes
+from truehalf.patterns import repair as repaired
 from truehalf.runtime.ort import Session, refusal
 from truehalf.slimming.comparison import Arrays, Comparison
 from truehalf.slimming.constants import constants_as_tensors
@@ -110,7 +110,7 @@ def slim_model(
         file: untouched.
         options: patterns and optimisations of onnxslim to leave out, and the tolerance of the comparison.
         simplify: whether onnxslim runs; repair does either way.
-        repair: passes of truehalf.repairs.PASSES, in order; None: all; (): none.
+        repair: passes of truehalf.patterns.PASSES, in order; None: all; (): none.
         check_feeds: inputs to compare on; without any the model has to load, and nothing more.
         written: a file to write the new model to, which is then what is compared; None: it stays in memory, where
             onnx's checker does not look at it.

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.codes import coded
-from truehalf.linting.values import Values
+from truehalf.patterns.origins import Values
 from truehalf.runtime.ort import Session
 
 _EMPTY = "empty on all samples that ran, which show nothing of what follows it; give samples that fill it"

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.messages import expect
 from truehalf.cli.app import run as truehalf
-from truehalf.linting import RULES
+from truehalf.patterns import RULES
 
 MODEL = '<ir_version: 8, opset_import: ["" : 17]> g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }'
 
@@ -44,7 +44,7 @@ def test_remedies_of_a_comparison_are_keys_that_its_flags_are_named_after(
     assert "spec=)" not in found
 
 
-@pytest.mark.parametrize("rule", ["grid-sample", "baked-item", "int64-range", "empty-node-name"])
+@pytest.mark.parametrize("rule", ["grid-sample", "baked-item", "float64", "empty-node-name"])
 def test_a_rule_is_explained(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert truehalf(["lint", "--explain", rule]) == 0
     text = capsys.readouterr().out

@@ -12,7 +12,7 @@ from tests.messages import expect, raises
 from truehalf.api import lint
 from truehalf.cli.app import run as truehalf
 from truehalf.io_spec.in_file import SPEC_KEY
-from truehalf.linting import RULES
+from truehalf.patterns import RULES
 
 TEXTS = {
     "clean": '(float[N,3] x) => (float[N,3] y) { ["a"] y = Relu(x) }',
@@ -128,7 +128,7 @@ def test_stopped(files: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("truehalf.linting.of_file.SortNodes.edit", stop)
+    monkeypatch.setattr("truehalf.patterns.report.SortNodes.edit", stop)
     assert truehalf(["lint", files["clean"]]) == 130
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("truehalf lint: ")
@@ -140,7 +140,7 @@ def test_a_fault_of_ours_is_no_finding(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("truehalf.linting.of_file.lint", fail)
+    monkeypatch.setattr("truehalf.patterns.report.lint", fail)
     assert truehalf(["lint", files["clean"]]) == 70
     expect(capsys.readouterr().err, "internal-error", "lint: ZeroDivisionError: of ours", "Traceback")
 

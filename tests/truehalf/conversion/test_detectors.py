@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
+from examples.digits.detector import DECODERS, build
 from tests.measuring.converted import to_fp16
 from tests.measuring.shipped import shipped
 from truehalf.config.precision import PRODUCTS
-from truehalf.config.typed import typed
 from truehalf.conversion.casts_of_file import clean_casts
-from truehalf.models.architectures.ltdetr import DECODERS, Architecture, build
+from truehalf.models.calling import calling
 
 
 def exported(decoder: str, folder: Path) -> Path:
@@ -23,9 +23,9 @@ def exported(decoder: str, folder: Path) -> Path:
     import torch
 
     values = shipped("model/ltdetr_nano")
-    options = values["options"]
-    shape = typed(Architecture, options["architecture"], "", [])
-    model = build(shape, decoder, len(values["classes"]), 0, options["mean"], options["std"]).eval()
+    torch.manual_seed(0)
+    network = build(**values["options"]["kwargs"] | {"decoder": decoder, "classes": values["classes"]})
+    model = calling(network, ["logits", "pred_boxes"])
     path = folder / "fp32.onnx"
     with torch.no_grad():
         torch.onnx.export(

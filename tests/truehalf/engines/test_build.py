@@ -23,7 +23,7 @@ from truehalf.engines.build import NO_EVIDENCE
 from truehalf.engines.precision import contradiction
 from truehalf.errors import StageError
 from truehalf.ir.model_forms import ModelFile
-from truehalf.linting.plugin_ops import ASSUMED
+from truehalf.patterns.operators import ASSUMED
 from truehalf.runtime.machine import probe
 from truehalf.runtime.ort import CPU, CUDA, Session
 

@@ -15,7 +15,7 @@ from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.small_modules import sized
 from truehalf.exporting.configured import export_configured
-from truehalf.exporting.onnx_source import PASSED_ON
+from truehalf.exporting.trace import PASSED_ON
 from truehalf.models.configuration import validated
 from truehalf.runtime.ort import Session
 
@@ -28,7 +28,7 @@ def exported(folder: Path, *overrides: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "batches"),
-    [([], [1, 3]), (["trace.batch=3", "model.options.attention_gain_log2=17"], [1, 2])],
+    [([], [1, 3]), (["trace.batch=3", "model.options.prepare=examples.digits.detector:overflowing"], [1, 2])],
     ids=["default", "overflow"],
 )
 def test_the_embedded_detector_with_random_weights(overrides: list[str], batches: list[int], tmp_path: Path) -> None:

@@ -29,12 +29,11 @@ from tests.truehalf.models.small_modules import (
     sized,
 )
 from truehalf.config.schema import RepairPass
-from truehalf.exporting.onnx_source import pass_on
+from truehalf.exporting.trace import trace
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
-from truehalf.linting import RULES
-from truehalf.linting.report import REPAIRED_BY
+from truehalf.patterns import RULES
 from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
@@ -115,9 +114,8 @@ def test_outputs_that_are_not_what_they_are_declared_to_be(as_file: bool, tmp_pa
         traced(Queries(), tmp_path / "given.onnx", SPEC | {"outputs": plain})
     with raises("wrong-shape", "'boxes'", "[N, boxes, 4]", ["n", 5, 3]):
         if as_file:
-            pass_on(
-                tmp_path / "given.onnx", tmp_path / "out" / "m.onnx", spec=IoSpec.from_json(SPEC | {"outputs": outputs})
-            )
+            spec = IoSpec.from_json(SPEC | {"outputs": outputs})
+            trace(tmp_path / "given.onnx", {}, tmp_path / "out" / "m.onnx", spec=spec)
         else:
             traced(Queries(), tmp_path / "out" / "m.onnx", SPEC | {"outputs": outputs})
     assert list((tmp_path / "out").iterdir()) == []
@@ -136,7 +134,7 @@ def test_a_file_of_other_outputs_than_the_spec_says_is_not_passed_on(tmp_path: P
     traced(Head(), tmp_path / "given.onnx")
     spec = SPEC | {"outputs": [SPEC["outputs"][0] | {"name": "z"}]}
     with raises("wrong-name", "outputs", "z", "y"):
-        pass_on(tmp_path / "given.onnx", tmp_path / "out" / "m.onnx", spec=IoSpec.from_json(spec))
+        trace(tmp_path / "given.onnx", {}, tmp_path / "out" / "m.onnx", spec=IoSpec.from_json(spec))
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -210,7 +208,7 @@ def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Pat
 
 
 def test_rules_are_mended_by_passes_that_there_are() -> None:
-    assert set(REPAIRED_BY) <= set(RULES) and set(REPAIRED_BY.values()) <= set(RepairPass)
+    assert {rule.repair for rule in RULES.values()} <= {"", *RepairPass}
 
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
 
 from tests.messages import raises
-from tests.truehalf.linting.linting import model_of
-from truehalf.linting import lint
+from tests.truehalf.patterns.linting import model_of
+from truehalf.patterns import lint
 
 OPERATORS = ["Slice", "TopK", "NonZero", "Reshape", "If", "Tile", "Resize", "GridSample", "Where", "Range", "ScatterND",
     "Cast", "Gather", "Loop", "LayerNormalization", "Sqrt", "Mod", "Pow", "Concat"]  # fmt: skip

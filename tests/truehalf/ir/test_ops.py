@@ -33,9 +33,12 @@ ELSEWHERE = {
     ("emulation/split_functions.py", "RULES"): "a function for each",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
     ("ir/arithmetic.py", "_PRODUCTS"): "a function for each",
-    ("linting/rules/restrictions.py", "_CHECKS"): "a function for each",
-    ("linting/support.py", "_BUILT"): "what TensorRT has, by its documentation",
-    ("linting/support.py", "_SINCE"): "what TensorRT has, by its documentation",
+    ("patterns/restrictions.py", "_CHECKS"): "a function for each",
+    ("patterns/restrictions.py", "_CONSTANT"): "what TensorRT refuses, by its documentation",
+    ("patterns/restrictions.py", "_FIRST_OUTPUT_ONLY"): "what TensorRT refuses, by its documentation",
+    ("patterns/restrictions.py", "_TAKEN"): "what TensorRT refuses, by its documentation",
+    ("patterns/support.py", "_BUILT"): "what TensorRT has, by its documentation",
+    ("patterns/support.py", "_SINCE"): "what TensorRT has, by its documentation",
 }
 
 

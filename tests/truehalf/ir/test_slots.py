@@ -15,7 +15,7 @@ from truehalf.config.precision import Precision
 from truehalf.conversion.convert import convert_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.ops import TABLE, Trait, with_trait
-from truehalf.linting.support import OPSET_MAX, builds
+from truehalf.patterns.support import OPSET_MAX, builds
 
 # What its own page of operators gives TensorRT in float32 alone, and what is float32 by its meaning.
 ELSE = {"STFT", "BitCast", "MeanVarianceNormalization"}

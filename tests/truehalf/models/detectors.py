@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from examples.digits.detector import build
 from examples.digits.scenes import scene
-from truehalf.models.architectures.ltdetr import Architecture, Backbone, ConvNext, Vit, build
+from truehalf.models.calling import calling
 
 SIZE, QUERIES = 64, 20
-CONVNEXT = Backbone(ConvNext(widths=[8, 16, 24, 32], depths=[1, 1, 1, 1], layer_scale_init=0.1))
-_VIT = Vit(width=24, depth=3, heads=2, ffn_dim=48, registers=1, layers=[1, 2, 3], layer_scale_init=1.0, adapter_width=4)
-VIT = Backbone(vit=_VIT)
+CONVNEXT = {"convnext": {"widths": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "layer_scale_init": 0.1}, "vit": None}
+_VIT = {"width": 24, "depth": 3, "heads": 2, "ffn_dim": 48, "registers": 1, "layers": [1, 2, 3]}
+VIT = {"convnext": None, "vit": {**_VIT, "layer_scale_init": 1.0, "adapter_width": 4}}
 
 
 def built(decoder: str, seed: int = 0, **changes: Any) -> Any:
@@ -27,7 +28,12 @@ def built(decoder: str, seed: int = 0, **changes: Any) -> Any:
         "num_queries": QUERIES,
         "num_denoising": 10,
     }
-    return build(Architecture(**(values | changes)), decoder, 10, seed).eval()
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = build(values | changes, decoder, [str(digit) for digit in range(10)])
+    return calling(network, ["logits", "pred_boxes"])
 
 
 def detector(decoder: str, seed: int = 0) -> Any:

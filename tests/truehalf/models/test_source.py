@@ -55,9 +55,9 @@ def test_spec_says_how_to_feed_and_read_the_model(tmp_path: Path) -> None:
             "resize": "stretch",
             "resample": "bilinear",
             "normalization": {
-                "mean": [0.485, 0.456, 0.406],
-                "std": [0.229, 0.224, 0.225],
-                "where": "inside the graph",
+                "mean": [0.0, 0.0, 0.0],
+                "std": [1.0, 1.0, 1.0],
+                "where": "before the graph",
             },
         }
     ]

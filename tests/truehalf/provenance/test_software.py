@@ -31,7 +31,7 @@ def test_every_package_that_computes_is_looked_at() -> None:
 def test_versions_are_those_installed_and_say_nothing_of_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     config = validate(composed())
     found = software.versions(config)
-    assert found["onnx"] == version("onnx") and set(found) == {*software.PACKAGES}
+    assert found["onnx"] == version("onnx") and set(found) == {*software.PACKAGES, *software.OF_SOURCE["torch"]}
     assert found["torch"] == version("torch").partition("+")[0] and found["onnxruntime"]
     real = software.importlib.metadata.version
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from truehalf.api import convert
 from truehalf.config.schema import SlimConfig
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.passes import Done
-from truehalf.repairs import PASSES
+from truehalf.patterns import PASSES
+from truehalf.patterns.rewrite import Writer
 from truehalf.slimming.slim import names_to_skip, slim, slim_or_keep
 
 # Identity, a foldable Add of constants, a Transpose pair, Relu and Neg; names with scopes; a dynamic batch.
@@ -363,30 +362,30 @@ def test_no_repair_where_none_is_wanted(tmp_path: Path) -> None:
 
 
 def test_wrong_repair_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any) -> Done:
-        next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
-        return Done(model, True, Counter(["Add"]))
+    def wrong(writer: Writer) -> None:
+        next(node for node in writer.model.graph if node.op_type == "Add").op_type = "Mul"
+        writer.done.counts["Add"] += 1
 
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
-    source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero", "infer_value_info"]
+    source, passes = write_sampled(tmp_path / "source.onnx"), ["grid_sample_gather", "allowzero", "deduplicate_names"]
     left_out(slim(source, tmp_path / "m.onnx", check_feeds=sampled_feeds(), repair=passes), "allowzero")
 
 
 def test_onnxslim_is_named_where_it_is_wrong_without_repair_too(tmp_path: Path, register: Any) -> None:
     register("FusionWrong", "Relu", "Sigmoid")
     source = write(tmp_path / "source.onnx")
-    left_out(slim(source, tmp_path / "m.onnx", check_feeds=FEEDS, repair=["infer_value_info"]), "FusionWrong")
+    left_out(slim(source, tmp_path / "m.onnx", check_feeds=FEEDS, repair=["deduplicate_names"]), "FusionWrong")
 
 
 def test_unknown_repair_is_refused(tmp_path: Path) -> None:
-    with raises("unknown-choice", "repair", "grid_sample", "allowzero", "infer_value_info"):
+    with raises("unknown-choice", "repair", "grid_sample", "allowzero", "deduplicate_names"):
         slim(write(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["grid_sample"])
 
 
 def test_repair_that_makes_an_invalid_file_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any) -> Done:
-        next(node for node in model.graph if node.op_type == "Add").op_type = "NoSuchOperator"
-        return Done(model, True, Counter(["Add"]))
+    def wrong(writer: Writer) -> None:
+        next(node for node in writer.model.graph if node.op_type == "Add").op_type = "NoSuchOperator"
+        writer.done.counts["Add"] += 1
 
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]
     report = slim(write_sampled(tmp_path / "source.onnx"), tmp_path / "m.onnx", repair=["allowzero"])
@@ -435,9 +434,9 @@ def test_detector_keeps_scopes_types_and_results(decoder: str, tmp_path: Path) -
 
 
 def test_wrong_repair_is_left_out_without_onnxslim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: Any) -> Done:
-        next(node for node in model.graph if node.op_type == "Add").op_type = "Mul"
-        return Done(model, True, Counter(["Add"]))
+    def wrong(writer: Writer) -> None:
+        next(node for node in writer.model.graph if node.op_type == "Add").op_type = "Mul"
+        writer.done.counts["Add"] += 1
 
     monkeypatch.setattr(onnxslim, "slim", None)
     monkeypatch.setitem(PASSES, "allowzero", wrong)  # type: ignore[arg-type]

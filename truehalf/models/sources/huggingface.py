@@ -7,6 +7,7 @@ model's files, where `model` does not say others. What logits mean stands in LOG
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,20 +16,29 @@ from typing import TYPE_CHECKING, Any
 from truehalf.codes import coded
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
-from truehalf.data.preprocessing import Preprocessing
-from truehalf.errors import StageError
+from truehalf.errors import StageError, failing, first_line, some_of
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, taken, tried
 from truehalf.models.common_problems import another_layout, half_a_size, own_decoder
 from truehalf.models.declared import declared_inputs, outputs_of, problems_of_declared
-from truehalf.models.hub.files import PROCESSOR, files_in, is_folder, located, problem_of_revision, read_mapping
-from truehalf.models.hub.processor import preprocessing_of_processor
-from truehalf.models.libraries.transformers_network import configuration, opened_network
+from truehalf.models.hub_files import (
+    CONFIGURATION,
+    PROCESSOR,
+    files_in,
+    is_folder,
+    located,
+    problem_of_revision,
+    read_mapping,
+)
+from truehalf.models.hub_processor import preprocessing_of_processor
 from truehalf.models.model import QUERIES, Model, Task
+from truehalf.models.weights import differences
 
 if TYPE_CHECKING:
     import torch
 
+_KERNELS = ("eager", "sdpa")  # attention that torch itself computes
+_NEEDS = re.compile(r"requires the (.+?) library|No module named '([\w.]+)'|`pip install ([\w.-]+)`")
 _SIGMOID = {"activation": "sigmoid"}
 _SOFTMAX = {"activation": "softmax", "no_object": True}
 # How post_process_object_detection of each family's image processor (transformers 5.23) makes scores of logits. The
@@ -110,7 +120,7 @@ def open_model(config: Config, root: Path) -> Model:
     """The model with its weights, or with seeded random ones.
 
     Raises:
-        StageError: see truehalf.models.hub.files.located and truehalf.models.hub.processor; when `transformers` does
+        StageError: see truehalf.models.hub_files.located and truehalf.models.hub_processor; when `transformers` does
             not know the model's type, or not for this task; when a package is missing that it needs; when weights are
             missing or wrongly shaped; when what its logits mean is not known; when it cannot take images of this
             size.
@@ -118,9 +128,11 @@ def open_model(config: Config, root: Path) -> Model:
     options: Options = config.model.options
     assert options.id is not None, "checked by problems"
     folder = located(options.id, options.revision, root, weights=not options.random)
-    shape = configuration(folder, options.task)
-    inputs = declared_inputs(config, _preprocessing(folder, config))
-    network, notes = opened_network(shape, folder, config)
+    shape = _configuration(folder, options.task)
+    processor = folder / PROCESSOR
+    content = read_mapping(processor) if processor.is_file() else {}
+    inputs = declared_inputs(config, preprocessing_of_processor(content, config, str(processor)))
+    network, notes = _network(shape, folder, config)
     images, returned = tried(network, inputs[0].size, f"the model ({shape.model_type})")
     outputs, takes = _outputs(returned, shape, config)
     classes = list(config.model.classes or ()) or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
@@ -135,15 +147,6 @@ def open_model(config: Config, root: Path) -> Model:
         prepared=lambda: _positions_fixed(module, images, config),
         notes=notes,
     )
-
-
-# --- the model's files ------------------------------------------------------------------------------------------------
-
-
-def _preprocessing(folder: Path, config: Config) -> Preprocessing:
-    path = folder / PROCESSOR
-    content = read_mapping(path) if path.is_file() else None
-    return preprocessing_of_processor(content, config, str(path))
 
 
 # --- what goes in and comes out ---------------------------------------------------------------------------------------
@@ -196,39 +199,170 @@ def _positions_fixed(module: torch.nn.Module, images: torch.Tensor, config: Conf
     parts: list[Any] = [part for part in module.modules() if callable(getattr(part, "interpolate_pos_encoding", None))]
     if any(axis for axis in config.trace.dynamic_axes.get("images", {})):
         parts = []
-    first = next(module.parameters(), images)
-    seen: dict[int, torch.Tensor] = {}
-
-    def recording(number: int, interpolated: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def call(*arguments: Any, **keywords: Any) -> torch.Tensor:
-            seen[number] = interpolated(*arguments, **keywords).detach()
-            return seen[number]
-
-        return call
-
-    for number, part in enumerate(parts):
-        part.interpolate_pos_encoding = recording(number, part.interpolate_pos_encoding)
+    for part in parts:
+        part.interpolate_pos_encoding = _remembering(part.interpolate_pos_encoding)
     try:
         if parts:
+            first = next(module.parameters(), images)
             with torch.no_grad():
                 module(images.to(first.device, first.dtype))
-        for number, part in enumerate(parts):
-            if number in seen:
-                part.interpolate_pos_encoding = _constant(seen[number])
         yield
     finally:
         for part in parts:
             del part.interpolate_pos_encoding  # the instance's, before the class's
 
 
-def _constant(positions: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """Gives the positions in the type and on the device of the embeddings that they are added to: a copy of the module
-    may be in half precision, or on CUDA.
+def _remembering(interpolated: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Wrap a function to return its first result, in the type and on the device of the embeddings that it is added to:
+    a copy of the module may be in half precision, or on CUDA.
     """
     import torch
 
-    def call(*arguments: Any, **_: Any) -> torch.Tensor:
-        like = next((each for each in arguments if isinstance(each, torch.Tensor)), positions)
-        return positions.to(like.device, like.dtype)
+    seen: list[torch.Tensor] = []
+
+    def call(*arguments: Any, **keywords: Any) -> torch.Tensor:
+        if not seen:
+            seen.append(interpolated(*arguments, **keywords).detach())
+        like = next((each for each in arguments if isinstance(each, torch.Tensor)), seen[0])
+        return seen[0].to(like.device, like.dtype)
 
     return call
+
+
+# --- the network ------------------------------------------------------------------------------------------------------
+
+
+def _configuration(folder: Path, task: Task) -> Any:
+    """The model's configuration, of a type that `transformers` has for this task."""
+    import transformers
+
+    path = folder / CONFIGURATION
+    content = read_mapping(path)
+    kind = content.get("model_type")
+    if kernels := sorted(set(_foreign_kernels(content))):
+        raise StageError(
+            "code-refused",
+            f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is downloaded code, "
+            f"which is never run; expected {' or '.join(_KERNELS)}: take the key out of the file. The export has the "
+            "same operations whichever computes them",
+        )
+    if kind not in transformers.CONFIG_MAPPING:
+        raise StageError(
+            "not-supported",
+            f"model.options.id: {path}: transformers {transformers.__version__} has no model_type {kind!r}; code that "
+            "lies beside a model is never run: load it in your function (model=torch)",
+        )
+    shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
+    if type(shape) not in _types(task):
+        others = [other.value for other in Task if type(shape) in _types(other)]
+        remedy = f"model.options.task={others[0]}" if others else "model=torch takes your function"
+        message = f"model.options.task: {path}: transformers has no {task.value} of model_type {kind!r}; {remedy}"
+        raise StageError("in-conflict" if others else "not-supported", message)
+    return shape
+
+
+def _foreign_kernels(content: Any) -> Iterator[str]:
+    """What a configuration or one inside it names as its attention beside those of torch."""
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        if key == "attn_implementation" and isinstance(value, str) and value not in _KERNELS:
+            yield value
+        yield from _foreign_kernels(value)
+
+
+def _types(task: Task) -> Any:
+    """The types of configurations that there is a model for."""
+    import transformers
+
+    if task is Task.detection:
+        return transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING
+    return transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+
+
+def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
+    """The network in eval mode, in FP32, and a note on its weights."""
+    import torch
+    import transformers
+
+    options, detects = config.model.options, config.model.options.task is Task.detection
+    auto: Any = transformers.AutoModelForObjectDetection if detects else transformers.AutoModelForImageClassification
+    if options.random:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            network = _explained(folder, lambda: auto.from_config(shape, dtype=torch.float32))
+            begin_as_torch(network)
+        return network.eval(), [f"{folder}: seeded random weights; none were read"]
+    network, report = _explained(
+        folder,
+        lambda: auto.from_pretrained(
+            folder,
+            config=shape,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # refused below, together with all else that does not fit
+            output_loading_info=True,
+        ),
+    )
+    return network.eval(), _fitting(report, folder)
+
+
+def begin_as_torch(network: torch.nn.Module) -> None:
+    """Begin convolutions and batch norms as torch does.
+
+    `transformers` begins those of RT-DETR, of its successors and of DEIMv2's adapter so small that features vanish:
+    all queries score alike, which of them are taken is chance, and in FP16 nothing is left.
+    """
+    import torch
+
+    for part in network.modules():
+        if isinstance(part, (torch.nn.Conv2d, torch.nn.BatchNorm2d)):
+            part.reset_parameters()
+
+
+def _fitting(report: dict[str, Any], folder: Path) -> list[str]:
+    """Notes on tensors that are not used; an error for those that the network lacks."""
+    missing = sorted(report["missing_keys"])
+    wrong = sorted(
+        f"{name}: expected {list(expected)}, got {list(got)}" for name, got, expected in report["mismatched_keys"]
+    )
+    unexpected = sorted(report["unexpected_keys"])
+    if missing or wrong:
+        lines = differences(wrong, missing, unexpected)
+        raise StageError(
+            "wrong-file",
+            f"model.options.id: {folder}: the weights are not of the model that {CONFIGURATION} describes, or not of "
+            "this task; give a model whose head is trained, too\n" + "\n".join(lines),
+        )
+    return [f"{folder}: {len(unexpected)} tensors are not used: {some_of(unexpected, 5)}"] if unexpected else []
+
+
+def _explained(where: Path, make: Callable[[], Any]) -> Any:
+    """What `make` returns, without what `transformers` prints; its errors as ours."""
+    with _quiet(), failing("module-fails", f"model.options.id: {where}: transformers cannot make this model"):
+        try:
+            return make()
+        except ImportError as error:
+            found = _NEEDS.search(str(error))
+            package = next((name for name in found.groups() if name), None) if found else None
+            named = f"the package {package}, which is not installed" if package else first_line(error)
+            remedy = f"pip install {package.lower()}" if package else "install it"
+            message = f"model.options.id: {where}: it needs {named}: {remedy}, or choose another backbone"
+            raise StageError("package-missing", message) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    import transformers
+
+    logging: Any = transformers.utils.logging  # partly without types
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""LT-DETR itself, from lightly-train: a checkpoint of its training, or a registered name.
+"""LT-DETR itself, from lightly-train: a checkpoint of its training, or a registered name with random weights.
 
 lightly-train is AGPL-3.0 and no part of this project; it is imported when this source is chosen, and only here. Its
 public `load_model` loads pickles as programs, and imports whatever module a checkpoint names. So the detector is made
@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +26,27 @@ from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing
 from truehalf.models.calling import calling, tried
+from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
 from truehalf.models.checkpoints import files as files
 from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
 from truehalf.models.declared import declared_inputs
-from truehalf.models.extras import extra
-from truehalf.models.libraries.lightly_checkpoint import Wanted, described
-from truehalf.models.libraries.lightly_names import decoder_of, ignored_of_encoder, made, prepare, version
 from truehalf.models.model import QUERIES, Model
 from truehalf.models.weights import fill
 
 if TYPE_CHECKING:
     import torch
+
+_SIZE = (640, 640)  # where neither a checkpoint nor the configuration says one
+_CLASSES = 80  # of random weights, where none are configured: as many as COCO has
+_PREFIXES = ("ema_model.model.", "model.")  # of the network's tensors in a checkpoint; the averaged weights first
+# Of the arguments that a checkpoint gives: those that are set here, and those by which pickles would be loaded.
+_SET_HERE = ("model_name", "classes", "image_size", "load_weights", "backbone_weights")
+_OF_WEIGHTS = ("weights", "pretrained")
+_CONVERSION = (
+    "content = torch.load('{name}', weights_only=False, map_location='cpu'); torch.save({{key: content[key] for key in "
+    "('model_class_path', 'model_init_args', 'train_model')}}, 'weights.pt'), paths in content['model_init_args'] made "
+    "None before. Or take exported_models/exported_best.pt, which the training wrote beside checkpoints/best.ckpt"
+)
 
 
 @dataclass(frozen=True)
@@ -42,23 +55,45 @@ class Options:
 
     Attributes:
         name: as lightly-train registers it; null: as the checkpoint says.
-        random: seeded random weights; else those of the checkpoint or, without one, those that lightly-train downloads.
+        random: seeded random weights; else those of the checkpoint.
     """
 
     name: str | None
     random: bool
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """A detector that is to be made.
+
+    Attributes:
+        name: as lightly-train registers it.
+        classes: names by the number that the training gave them, in the order of the logits.
+        size: height and width.
+        further: other arguments of its class.
+        tensors: of its network; None: random ones.
+        label: what errors and notes call it.
+    """
+
+    name: str
+    classes: dict[int, str]
+    size: tuple[int, int]
+    further: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] | None = None
+    label: str = ""
+
+
 def problems(config: Config) -> Iterator[str]:
-    """What is wrong with `model.*` beyond types."""
+    """Yield what is wrong with `model.*` beyond types."""
     model, options = config.model, config.model.options
     if config.decoder.name is DecoderName.none:
         yield coded("in-conflict", "decoder: expected dfine or rtdetrv2, got none")
-    if model.checkpoint is None and options.name is None:
+    if model.checkpoint is None and not (options.name and options.random):
         yield coded(
             "needs-value",
-            "model.checkpoint: this model needs a checkpoint of lightly-train (model.checkpoint=exported_best.pt), or "
-            "a registered name: model.options.name=dinov3/vitt16-ltdetr model.options.random=true",
+            "model.checkpoint: this model needs a checkpoint of lightly-train (model.checkpoint=exported_best.pt; of a "
+            "name that it has trained, the file in its cache), or a registered name with random weights: "
+            "model.options.name=dinov3/vitt16-ltdetr model.options.random=true",
         )
     if model.checkpoint is not None and options.random:
         yield coded(
@@ -78,18 +113,30 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def open_model(config: Config, root: Path) -> Model:
-    """The detector with its weights, or with seeded random ones.
+    """Open the detector with its weights, or with seeded random ones.
 
     Raises:
         StageError: when lightly-train is missing, broken or of a version with other private names; when the name is not
-            known or has no weights to download; when the checkpoint cannot be read as data, is of another model, or
-            says another name or decoder than the configuration; when the network cannot take images of this size.
+            known; when the checkpoint cannot be read as data, is of another model, or says another name or decoder than
+            the configuration; when the network cannot take images of this size.
     """
-    extra("lightly_train", "lightly", "lightly-train (AGPL-3.0)")
-    wanted = described(config, root)
+    _check_installed()
+    wanted = _wanted(config, root)
+    if not _detector().is_supported_model(wanted.name):
+        known = ", ".join(_detector().list_model_names())
+        message = f"{wanted.label}: lightly-train {_version()} has no LT-DETR {wanted.name!r}; it has {known}"
+        raise StageError("unknown-choice", message)
     network = _network(wanted, config)
-    preprocessing = _preprocessing(network, wanted)
-    notes = [f"lightly-train {version()} (AGPL-3.0), {wanted.name}", _weights(network, wanted)]
+    mean, std = (tuple(float(value) for value in network.image_normalize[key]) for key in ("mean", "std"))
+    if len(mean) != 3:
+        message = f"{wanted.label}: it takes images of {len(mean)} channels; expected 3, as images here have"
+        raise StageError("not-supported", message)
+    notes = [f"lightly-train {_version()} (AGPL-3.0), {wanted.name}", "seeded random weights; none were read"]
+    if wanted.tensors is not None:
+        ignored = tuple(f"encoder.{key}" for key in network.encoder.state_dict_ignore_keys)  # as lightly-train does
+        tensors = {name: tensor for name, tensor in wanted.tensors.items() if not name.startswith(ignored)}
+        fill(network, tensors, wanted.label.removeprefix("weights: "))
+        notes[1] = f"weights: {len(tensors)} tensors of {Path(wanted.label).name}"
     numbers = list(wanted.classes)
     if numbers != list(range(len(numbers))):
         notes.append(f"numbers of the classes in training, in the order of the logits: {', '.join(map(str, numbers))}")
@@ -98,7 +145,7 @@ def open_model(config: Config, root: Path) -> Model:
     module = calling(network, ["logits", "boxes"])
     return Model(
         module=module,
-        inputs=declared_inputs(config, preprocessing),
+        inputs=declared_inputs(config, Preprocessing(size=list(wanted.size), mean=mean, std=std)),
         outputs=QUERIES,
         class_names=list(wanted.classes.values()),
         trained=wanted.tensors is not None,
@@ -107,51 +154,106 @@ def open_model(config: Config, root: Path) -> Model:
     )
 
 
-# --- the network ------------------------------------------------------------------------------------------------------
+def _check_installed() -> None:
+    """Refuse where lightly-train is missing or cannot be imported, with what to install.
+
+    torchvision's operators are compiled against one build of torch. Beside another one (a CPU build beside a CUDA
+    build, or another release) its import ends with "operator torchvision::nms does not exist".
+    """
+    called = "model.source: lightly-train (AGPL-3.0) is"
+    if importlib.util.find_spec("lightly_train") is None:
+        raise StageError("package-missing", f"{called} not installed: pip install 'truehalf[lightly]'")
+    remedy = (
+        ". torch and torchvision have to be of releases that belong together and of one build, both for the CPU or "
+        "both for the same CUDA; install the two in one command: pip install --force-reinstall torch torchvision"
+    )
+    with failing("package-missing", f"{called} installed and cannot be imported", remedy):
+        importlib.import_module("lightly_train")
 
 
-def _network(wanted: Wanted, config: Config) -> Any:
-    """The network in eval mode, on the CPU, in FP32; random weights follow the seed."""
+def _wanted(config: Config, root: Path) -> _Wanted:
+    """Read what a checkpoint says; where it holds only tensors, or there is none, what the configuration says."""
+    options, model = config.model.options, config.model
+    height, width = model.image_size
+    size = None if height is None or width is None else (height, width)
+    path = None if model.checkpoint is None else root / model.checkpoint
+    pickled = path is not None and path.suffix in PICKLED and path.is_file()
+    content = read_pickle(path, _CONVERSION) if path is not None and pickled else None
+    if path is not None and isinstance(content, Mapping) and {"model_class_path", "model_init_args"} & set(content):
+        return _of_checkpoint(content, path, config, size)
+    tensors = None if path is None else _of_network(read_checkpoint(path).tensors)
+    if options.name is None or (tensors is not None and not model.classes):
+        key, needed = ("model.classes", "names") if options.name else ("model.options.name", "a registered name")
+        message = f"{key}: {path} has only tensors, and does not say what they are of; expected {needed}"
+        raise StageError("needs-value", message)
+    classes = model.classes or [str(number) for number in range(_CLASSES)]
+    label = f"model.options.name: {options.name}" if path is None else f"weights: {path}"
+    further = {"decoder_name": config.decoder.name.value}
+    return _Wanted(options.name, dict(enumerate(classes)), size or _SIZE, further, tensors, label)
+
+
+def _of_checkpoint(content: Mapping[str, Any], path: Path, config: Config, size: tuple[int, int] | None) -> _Wanted:
+    model_class, name = str(content.get("model_class_path")), config.model.options.name
+    if not model_class.endswith("LTDETRObjectDetection"):
+        raise StageError(
+            "wrong-file",
+            f"weights: {path}: expected a checkpoint of LT-DETR for object detection, got one of {model_class}; other "
+            "models of lightly-train can be made by a function of yours (model=torch)",
+        )
+    try:
+        arguments = dict(content["model_init_args"])
+        stored = str(arguments["model_name"])
+        classes = {int(number): str(called) for number, called in arguments["classes"].items()}
+        height, width = (int(side) for side in arguments["image_size"])
+        tensors = dict(content["train_model"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StageError(
+            "file-unreadable",
+            f"weights: {path}: expected model_init_args with model_name, classes and image_size, and train_model with "
+            f"tensors, as training writes them, but {type(error).__name__}: {error}; export it again",
+        ) from error
+    if name not in (None, stored):
+        message = f"model.options.name: {path} is of {stored!r}; expected null or this name, got {name!r}"
+        raise StageError("in-conflict", message)
+    further = {key: value for key, value in arguments.items() if key not in _SET_HERE}
+    if isinstance(further.get("backbone_args"), Mapping):
+        further["backbone_args"] = {k: v for k, v in further["backbone_args"].items() if k not in _OF_WEIGHTS}
+    given = config.model.classes
+    if given is not None and len(given) != len(classes):
+        message = f"model.classes: {path} has {len(classes)}; expected as many names or null, got {len(given)}"
+        raise StageError("wrong-class-count", message)
+    classes = classes if given is None else dict(zip(classes, given, strict=True))
+    return _Wanted(stored, classes, size or (height, width), further, _of_network(tensors), f"weights: {path}")
+
+
+def _of_network(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Keep the network's tensors, by the names that it gives them; the averaged ones where there are both."""
+    prefix = next((each for each in _PREFIXES if any(name.startswith(each) for name in tensors)), "")
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _network(wanted: _Wanted, config: Config) -> Any:
+    """Make the network in eval mode, on the CPU, in FP32; random weights follow the seed."""
     import torch
 
-    what = f"{wanted.label}: lightly-train {version()} cannot make {wanted.name} with {wanted.further} at "
+    what = f"{wanted.label}: lightly-train {_version()} cannot make {wanted.name} with {wanted.further} at "
     with (
         failing("module-fails", f"{what}{list(wanted.size)}", "; not every name has both decoders"),
         torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))),
     ):
         torch.manual_seed(config.seed)
         network = made(wanted.name, wanted.classes, wanted.size, **wanted.further)
-    decoder, asked = decoder_of(network), config.decoder.name.value
+    decoder, asked = network._config.transformer.decoder_name, config.decoder.name.value
     if decoder != asked:
         message = f"decoder: {wanted.label.partition(': ')[2]} has {decoder}; set decoder={decoder}, got {asked}"
         raise StageError("in-conflict", message)
     return network.to("cpu", torch.float32).eval()
 
 
-def _weights(network: Any, wanted: Wanted) -> str:
-    """Fill the network; a note on its weights."""
-    if wanted.tensors is None:
-        return "seeded random weights; none were read"
-    left_out = tuple(f"encoder.{prefix}" for prefix in sorted(ignored_of_encoder(network)))
-    tensors = {name: tensor for name, tensor in wanted.tensors.items() if not name.startswith(left_out)}
-    fill(network, tensors, wanted.label.removeprefix("weights: "))
-    dropped = len(wanted.tensors) - len(tensors)
-    without = f"; {dropped} that this network does not have are left out, as lightly-train does" if dropped else ""
-    return f"weights: {len(tensors)} tensors of {Path(wanted.label).name}{without}"
-
-
-def _preprocessing(network: Any, wanted: Wanted) -> Preprocessing:
-    """Mean and std are not part of lightly-train's exported graph."""
-    mean, std = (tuple(float(value) for value in network.image_normalize[key]) for key in ("mean", "std"))
-    if len(mean) != 3:
-        message = f"{wanted.label}: it takes images of {len(mean)} channels; expected 3, as images here have"
-        raise StageError("not-supported", message)
-    return Preprocessing(size=list(wanted.size), mean=mean, std=std)
-
-
 @contextlib.contextmanager
 def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
-    """Within, `module` holds a copy of its network that lightly-train has prepared for the export.
+    """Within, `module` holds a copy of its network that lightly-train has prepared for the export, with DINOv2's
+    position embeddings as constants of this size.
 
     Tensors that are plain attributes of it are buffers there: so they follow when it is moved or halved.
     """
@@ -159,8 +261,11 @@ def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
 
     network = module.network
     prepared = copy.deepcopy(network)
-    with torch.no_grad():
-        prepare(prepared, images)
+    helpers = "lightly_train._export.onnx_helpers"
+    prepared.deploy()
+    _private(helpers, "prepare_for_onnx_export")(prepared)
+    with torch.no_grad(), _private(helpers, "precalculate_for_onnx_export")():
+        prepared(images)
     for part in prepared.modules():
         for name, value in list(vars(part).items()):
             if isinstance(value, torch.Tensor):
@@ -171,3 +276,34 @@ def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
         yield
     finally:
         module.network = network
+
+
+# --- private names of lightly-train -----------------------------------------------------------------------------------
+
+
+def made(name: str, classes: Mapping[int, str], size: tuple[int, int], **further: Any) -> Any:
+    """Make a network with random weights.
+
+    Args:
+        name: as lightly-train registers it.
+        classes: names by number.
+        size: height and width of the images.
+        further: other arguments of its class, such as decoder_name.
+    """
+    return _detector()(model_name=name, classes=dict(classes), image_size=size, load_weights=False, **further)
+
+
+def _detector() -> Any:
+    return _private("lightly_train._task_models.ltdetr_object_detection.task_model", "LTDETRObjectDetection")
+
+
+def _private(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        message = f"model.source: lightly-train {_version()} has no {module}.{name}: pip install lightly-train==0.18.0"
+        raise StageError("package-missing", message) from error
+
+
+def _version() -> str:
+    return importlib.metadata.version("lightly-train")

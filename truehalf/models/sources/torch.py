@@ -60,7 +60,8 @@ class Options:
 def problems(config: Config) -> Iterator[str]:
     """What is wrong with `model.*` beyond types."""
     model, options = config.model, config.model.options
-    yield from own_decoder(config, "module")
+    if options.kwargs.get("decoder") != config.decoder.name.value:  # a factory may take `decoder: ${decoder.name}`
+        yield from own_decoder(config, "module")
     if options.factory is None:
         message = "model.options.factory: expected a function: model.options.factory=my_package.my_module:build"
         yield coded("needs-value", message)

@@ -1,6 +1,6 @@
 """Check of a conversion, and its repair: samples run through the FP32 file and, in emulated FP16, the converted one.
 
-    given samples     fail as `compare` fails
+    given samples     fail as `compare` fails, but for errors of detections only beyond twice its gates
     edge inputs       (black, white, zeros, noise, a row of zeros, ten times a sample), and a drawn sample where none is
                       given: fail where FP16 gives NaN or Inf and FP32 does not
 
@@ -56,9 +56,17 @@ _SECONDS, _SECONDS_LARGE = 90.0, 300.0  # of processor time for a search; the la
 _WORST = 2  # samples that pins are searched on; the check of the next conversion runs all again
 _DRAWN = "a drawn input"
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
-_AS_COMPARED = VerifyConfig()
-_HALF_TOLERANCE = _AS_COMPARED.gates.tensor_rms_max / 2  # for pins on few samples, so that they hold on others, too
+_GATES = GatesConfig()
+_HALF_TOLERANCE = _GATES.tensor_rms_max / 2  # for pins on few samples, so that they hold on others, too
 _PINNED = VerifyConfig(gates=GatesConfig(tensor_rms_max=_HALF_TOLERANCE))
+# Of the few detections of 8 samples the 99th percentile is the largest error.
+_CHECKED = VerifyConfig(
+    gates=GatesConfig(
+        score_error_p99_max=2 * _GATES.score_error_p99_max,
+        rank_error_p99_max=2 * _GATES.rank_error_p99_max,
+        box_error_p99_max=2 * _GATES.box_error_p99_max,
+    )
+)
 _SLIMMED = "slimmed.onnx"
 
 
@@ -73,7 +81,7 @@ class _Samples:
         self,
         reference: OpenFile,
         candidate: Path | ModelFile | OpenFile,
-        options: VerifyConfig = _AS_COMPARED,
+        options: VerifyConfig = _CHECKED,
         judged: Sequence[Finding] | None = (),
     ) -> tuple[Report, list[Finding]]:
         """The comparison on these samples, and what fails in it.
@@ -180,7 +188,7 @@ def _check(
             node = refused[0].facts.get("node")
             return QuickCheck(FAILED, sample.name, sample.is_drawn, refused[0].reason, first_bad_node=node), {}
         name_alike(file.model, candidate.model)
-        evaluation = _AS_COMPARED.evaluation.value
+        evaluation = _CHECKED.evaluation.value
         pair = opened(file, evaluation), opened(candidate, evaluation)
         report, failed = sample.compared(*pair, judged=judged)
         state = VERIFIED if report.passed else NOT_VERIFIED
@@ -280,7 +288,7 @@ def _decisions(effects: Mapping[str, float], sample: _Samples) -> dict[str, Deci
 
 def _remembered(file: ModelFile) -> OpenFile:
     """The reference, opened: it runs once on each sample, however many files are compared with it."""
-    evaluation = evaluation_of(file, _AS_COMPARED.evaluation.value)
+    evaluation = evaluation_of(file, _CHECKED.evaluation.value)
     return OpenFile(file, evaluation, Remembered(open_runner(file, evaluation)))
 
 

@@ -7,8 +7,8 @@
     prune     take out what the limits hold without: halves, quarters, ... single nodes
 
 Every list that is returned was converted with, and held; a search that runs out of processor time returns the best one
-that it has. A threshold may have to be pinned with what it reads; with a TopK or ArgMax goes what makes its input: of a
-tensor that float16 holds it chooses as before. `Attention` is never pinned, as TensorRT has no FP32 kernel for it.
+that it has. With a TopK or ArgMax goes what makes its input: of a tensor
+that float16 holds it chooses as before. `Attention` is never pinned, as TensorRT has no FP32 kernel for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
 from truehalf.ir.facts import is_op, name_of, with_subgraphs
-from truehalf.ir.ops import Trait, has
 from truehalf.verification.localize.both_files import BothFiles, source_node, with_makers
 from truehalf.verification.localize.node_errors import WRONG, LocalError, effects_of
 from truehalf.verification.pinning.as_argument import entry_of
@@ -33,7 +32,6 @@ _SINGLE, _RUNS = 64, 96  # nodes whose effect is measured alone; runs of the ref
 _SINGLE_PRECISION = 1e-6  # local error: FP32 makes as much of another order of operations
 _PRUNING = 40  # conversions, to drop needless pins
 _SLACK = 0.1  # share of the pins that may be needless before they are pruned
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _NEVER = ("Attention", "MultiHeadAttention")
 
 
@@ -77,7 +75,7 @@ def search_pins(
         batches: what it fails on.
         queries: outputs whose rows may come in any order.
         errors: local errors of all tensors, each kept as the candidate computes it.
-        holds: True if a file converted with these nodes in FP32 is good enough; None: they would leave too little of it
+        holds: whether a file converted with these nodes in FP32 is good enough; None: they would leave too little of it
             in FP16.
         seconds: of processor time, after which nothing more is tried.
 
@@ -142,14 +140,19 @@ def ranked(
     order = list(error_of)
     # What rounding explains moves the outputs of a network of near ties, too.
     order.sort(key=lambda node: all(error.relative < WRONG for error in by_node[node]))
-    order += [node for node in files.reference.graph if _decides(node) and node not in by_node]
-    return {tuple(map(name_of, with_makers(node))): error_of.get(node, 0.0) for node in order}
+    others = [node for node in files.reference.graph if node not in by_node and not is_op(node, *_NEVER)]
+    order += sorted(others, key=lambda node: len(with_makers(node)) == 1)  # exact ones last, as a comparison
 
-
-def _decides(node: ir.Node) -> bool:
-    """True if a small difference of floats may turn a choice or a comparison."""
-    value = node.inputs[0] if node.inputs else None
-    return has(node, Trait.STEPS) and value is not None and value.dtype in _FLOATS
+    units: dict[tuple[str, ...], float] = {}
+    for node in order:
+        parts = [with_makers(node)]
+        if any(error.relative >= WRONG for error in by_node.get(node, ())):
+            # A rounded operand spoils it, as Sub of two large ones: next come the nodes that make its operands.
+            makers = [source_node(value) for value in node.inputs if value is not None]
+            parts.append([maker for maker in makers if maker is not None and not is_op(maker, *_NEVER)])
+        for part in parts:
+            units.setdefault(tuple(map(name_of, part)), error_of.get(node, 0.0))
+    return units
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:

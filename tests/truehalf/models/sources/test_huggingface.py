@@ -29,7 +29,7 @@ from tests.truehalf.models.sources.hf_families import (
 )
 from tests.truehalf.models.sources.hf_opened import choice_of, config, opened, pictures, refused
 from truehalf.exporting.export import export
-from truehalf.exporting.routes.half_trace import trace_in_fp16
+from truehalf.exporting.half import trace_in_fp16
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.model import Model
 from truehalf.models.source import open_model, spec_of

@@ -133,7 +133,7 @@ def test_an_unknown_filter_is_refused_until_one_is_given(written: Any, yolos: Pa
 def test_without_a_processor_everything_is_given(yolos: Path) -> None:
     (yolos / "preprocessor_config.json").unlink()
     said = refused(yolos, code="needs-value")
-    in_order(said, yolos / "preprocessor_config.json", "size", "model.image_size", "range, mean, std")
+    in_order(said, yolos / "preprocessor_config.json", "size", "model.image_size", "model.preprocessing.range")
     given = [f"model.preprocessing.{each}" for each in ("range=[0,1]", "mean=[0,0,0]", "std=[1,1,1]")]
     (declared,) = opened(yolos, "model.image_size=[64,64]", *given).inputs
     assert declared.preprocessing == Preprocessing(size=[64, 64])

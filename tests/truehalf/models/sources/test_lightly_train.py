@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -86,6 +83,10 @@ def outputs(model: Model, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
             *("model.checkpoint", "needs-value"),
             ["model.checkpoint=exported_best.pt", "model.options.name=dinov3/vitt16-ltdetr model.options.random=true"],
         ),
+        (
+            ["model.options.name=dinov3/vitt16-ltdetr"],
+            *("model.checkpoint", "needs-value", ["cache", "model.options.random=true"]),
+        ),
         (["decoder=none", *RANDOM], "decoder", "in-conflict", ["dfine", "rtdetrv2"]),
         (
             [*RANDOM, "model.checkpoint=a.pt"],
@@ -147,7 +148,7 @@ def test_private_names_of_lightly_train_stand_in_one_file() -> None:
     code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     code = [path for path in code if not path.is_relative_to(ROOT / "benchmarks/build")]
     naming = [path.relative_to(ROOT).as_posix() for path in code if "lightly_train._" in path.read_text()]
-    assert naming == ["truehalf/models/libraries/lightly_names.py"]
+    assert naming == ["truehalf/models/sources/lightly_train.py"]
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------
@@ -311,14 +312,11 @@ def test_a_checkpoint_says_all_by_itself(tmp_path: Path) -> None:
 
 
 @installed
-def test_weights_that_were_not_averaged_and_names_of_earlier_releases(tmp_path: Path) -> None:
+def test_weights_that_were_not_averaged(tmp_path: Path) -> None:
     content = trained(tmp_path)
     plain = {n: each for n, each in content["train_model"].items() if n.startswith("model.")}
-    now = "model.backbone._model_wrapper._model."
-    assert any(name.startswith(now) for name in plain)
-    earlier = {name.replace(now, "model.backbone.dinov2."): tensor for name, tensor in plain.items()}
     by = "lightly_train._task_models.dinov2_ltdetr_object_detection.task_model.DINOv2LTDETRObjectDetection"
-    checkpoint = saved(tmp_path, content | {"train_model": earlier, "model_class_path": by})
+    checkpoint = saved(tmp_path, content | {"train_model": plain, "model_class_path": by})
     state = opened(tmp_path, checkpoint).module.network.state_dict()  # type: ignore[union-attr]
     assert all(torch.equal(tensor, plain[f"model.{name}"]) for name, tensor in state.items())
 
@@ -427,48 +425,3 @@ def test_tensors_alone_need_a_name_and_classes(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_missing(tmp_path: Path) -> None:
     pytest.importorskip("lightly_train", reason="lightly-train is not installed here: make test-lightly")
     expect(refused(tmp_path, "model.checkpoint=none.pt", code="file-missing"), None, tmp_path / "none.pt")
-
-
-# --- weights that lightly-train has trained ---------------------------------------------------------------------------
-
-
-@installed
-def test_a_name_without_weights_to_download_says_what_there_is(tmp_path: Path) -> None:
-    said = refused(tmp_path, "model.options.name=dinov3/vitt16-ltdetr", code="unknown-choice")
-    in_order(said, "model.checkpoint", "'dinov3/vitt16-ltdetr'", "model.options.random=true")
-    expect(said, None, "dinov3/vitt16-ltdetr-coco")
-
-
-@installed
-def test_without_a_network_the_error_says_what_to_download_and_to_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def offline(**_: Any) -> None:
-        raise URLError("no route to host")
-
-    monkeypatch.setenv("LIGHTLY_TRAIN_MODEL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    said = refused(tmp_path, "model.options.name=dinov3/vitt16-ltdetr-coco", code="download-fails")
-    in_order(said, "model.options.name", "dinov3/vitt16-ltdetr-coco", tmp_path / "cache", "URLError")
-    assert re.search(r"https://\S*dinov3_vitt16_ltdetr_coco\S* .*\bmodel\.checkpoint\b", said)
-
-
-@installed
-def test_what_was_downloaded_is_read_as_data_if_its_checksum_is_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from lightly_train._task_models import task_model_helpers
-
-    saved(tmp_path, trained(tmp_path), "served.pt")
-    served = (tmp_path / "served.pt").read_bytes()
-    digest = hashlib.sha256(served).hexdigest()
-    monkeypatch.setenv("LIGHTLY_TRAIN_MODEL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda url, dst: Path(dst).write_bytes(served))
-    known = task_model_helpers.DOWNLOADABLE_MODEL_URL_AND_HASH
-    name = f"model.options.name={SMALLEST}"
-    monkeypatch.setitem(known, SMALLEST, ("test.pt", digest))
-    model = opened(tmp_path, name)
-    assert model.trained and model.class_names == ["cat", "dog"] and (tmp_path / "cache/test.pt").is_file()
-    monkeypatch.setitem(known, SMALLEST, ("test.pt", "0" * 64))
-    said = refused(tmp_path, name, code="wrong-file")
-    in_order(said, "model.options.name", tmp_path / "cache/test.pt", "SHA-256", "0" * 64, SMALLEST, digest)

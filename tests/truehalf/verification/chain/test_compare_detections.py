@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 
+from examples.digits.detector import DECODERS
 from tests.corpus.pairs import numbers, replayed
 from tests.corpus.pairs.detections import as_queries, as_top_k, scene, spec_of
 from tests.embedded import embedded, scenes
 from tests.measuring.converted import to_fp16
 from tests.messages import expect
 from tests.tiers import first_of
-from truehalf.models.architectures.ltdetr import DECODERS
 from truehalf.verification.chain.compare import compare
 
 BOXES = {"name": "boxes", "kind": "boxes", "format": "cxcywh", "normalized": True}

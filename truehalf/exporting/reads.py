@@ -1,0 +1,203 @@
+"""Reads of tensors by Python while a module runs under torch.jit.trace: truth values, numbers, lengths.
+
+A trace keeps operations. A number that Python has read is no operation any more: what follows from it (the branch of
+an `if`, a constant, how often a loop runs) is in the file as it came out on the traced input. torch.jit.trace makes
+tensors of sizes, too, so that reads of sizes are seen beside those of values. Each tensor is followed from what it was
+computed from:
+
+    data      the values of the inputs (also of tensors whose producer is unknown)
+    sizes     sizes of tensors; a size that is computed from data (of what nonzero() returns) counts as data
+    neither   parameters, buffers, constants: what is read of these is the same on every input
+
+torch.tensor(values) makes a constant of them, too, but what follows is computed by operations, so that comparing
+outputs shows it; what it makes counts as computed from the values.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from truehalf.exporting.export import evaluation_mode
+from truehalf.models.own_code import is_own
+
+if TYPE_CHECKING:
+    import torch
+
+_READS = {
+    *("__bool__", "is_nonzero", "equal", "allclose", "__contains__"),
+    *("__int__", "__float__", "__complex__", "__index__", "item", "tolist", "numpy", "__array__"),
+    # the values without an operation
+    *("data_ptr", "storage", "untyped_storage", "_typed_storage", "__reduce_ex__", "__dlpack__", "__repr__"),
+}
+_SHAPED_ALIKE = {
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
+    "new_ones", "new_empty", "new_full",
+}  # fmt: skip
+_COUNTED = {"unbind"}  # as often as the axis is long; `for row in tensor` calls it
+_SIZES = {"shape", "size", "numel", "nelement", "__len__"}
+# As many rows as the values say.
+_SIZED_BY_VALUES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "_unique2", "bincount"}
+_ORIGIN = "_truehalf_origin"
+
+
+@dataclass(frozen=True)
+class Read:
+    """One value that Python has read.
+
+    Attributes:
+        file, line: the line that read it; the innermost one that is neither torch's tensor class nor Python's library.
+        callers: file and line of the user's code on the way there, outwards.
+        data: true if it was computed from the values of the inputs.
+        sizes: all sizes that it was computed from.
+    """
+
+    file: str
+    line: int
+    data: bool
+    sizes: frozenset[int]
+    callers: tuple[tuple[str, int], ...] = ()
+
+
+class _Origin(NamedTuple):
+    data: bool = False
+    sizes: frozenset[int] = frozenset()
+    loose: bool = False  # has a data-dependent shape
+
+
+_UNKNOWN = _Origin(data=True, loose=True)
+
+
+def reads(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[Read]:
+    """List what Python reads of tensors when a module is traced on these inputs, in order.
+
+    Raises:
+        Exception: whatever the module raises, or torch.jit.trace, which does not take every module.
+    """
+    import torch
+
+    mode = _mode_class()(module)
+    inputs = [each.clone() for each in inputs]
+    for each in inputs:
+        setattr(each, _ORIGIN, _Origin(data=True))
+    with evaluation_mode(module), torch.no_grad(), warnings.catch_warnings(action="ignore"), mode:
+        torch.jit.trace(module, tuple(inputs), check_trace=False, strict=False)  # type: ignore[no-untyped-call]
+    found: list[Read] = mode.found
+    return found
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of an argument: itself, or what lists, tuples, slices and dicts hold."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+    elif isinstance(value, slice):
+        yield from tensors_in([value.start, value.stop, value.step])
+
+
+def held_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters, buffers, and tensors that the parts of a module hold as plain attributes."""
+    yield from module.parameters()
+    yield from module.buffers()
+    for part in module.modules():
+        yield from tensors_in(vars(part))
+
+
+def _reader() -> tuple[tuple[str, int], tuple[tuple[str, int], ...]]:
+    """The line that reads, and the user's lines that have led to it."""
+    frame: Any = sys._getframe(2)
+    transparent = ("torch._tensor", "torch.overrides", __name__)
+    while frame.f_back is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name not in transparent and (name == "__main__" or name.partition(".")[0] not in sys.stdlib_module_names):
+            break
+        frame = frame.f_back
+    place, callers = (frame.f_code.co_filename, frame.f_lineno), []
+    while (frame := frame.f_back) is not None and frame.f_code is not reads.__code__:
+        if is_own(frame.f_code.co_filename):
+            callers.append((frame.f_code.co_filename, frame.f_lineno))
+    return place, tuple(callers)
+
+
+def _mode_class() -> Any:
+    """The class, made on first use so that importing this module does not import torch."""
+    from torch.overrides import TorchFunctionMode
+
+    class Reading(TorchFunctionMode):
+        def __init__(self, module: torch.nn.Module) -> None:
+            super().__init__()
+            self.found: list[Read] = []
+            self._held = {id(tensor) for tensor in held_tensors(module)}
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            name = str(getattr(function, "__name__", function))
+            if name == "__get__":  # a property: its name is that of the descriptor
+                name = str(getattr(getattr(function, "__self__", None), "__name__", name))
+            given = list(tensors_in([list(args), kwargs]))
+            origins = [self._origin(tensor) for tensor in given]
+            result = function(*args, **kwargs)
+            self._note(name, args, given, origins, result)
+            return result
+
+        def _origin(self, tensor: torch.Tensor) -> _Origin:
+            known: _Origin | None = getattr(tensor, _ORIGIN, None)
+            if known is None:
+                return _Origin() if id(tensor) in self._held else _UNKNOWN
+            return known
+
+        def _note(self, name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin], result: Any) -> None:
+            origin = _joined(name, args, given, origins)
+            if name in _SIZES and origins:
+                for size in tensors_in(result):
+                    read = frozenset({int(size.detach().numpy())})
+                    setattr(size, _ORIGIN, _Origin(data=origins[0].loose, sizes=read))
+                return
+            if name in _READS:
+                self._read(origin)
+            elif name in _COUNTED and origins:
+                self._read(_Origin(data=origins[0].loose, sizes=frozenset({len(result)})))
+            for made in tensors_in(result):
+                setattr(made, _ORIGIN, origin)
+            in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and name[-2] != "_")
+            if in_place and given:
+                setattr(given[0], _ORIGIN, origin)
+
+        def _read(self, origin: _Origin) -> None:
+            (file, line), callers = _reader()
+            self.found.append(Read(file, line, origin.data, origin.sizes, callers))
+
+    return Reading
+
+
+def _joined(name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin]) -> _Origin:
+    """Of what an operation returns."""
+    loose = any(origin.loose for origin in origins)
+    data = any(origin.data for origin in origins)
+    if name in _SHAPED_ALIKE:
+        return _Origin(loose=loose)
+    loose |= data and (name in _SIZED_BY_VALUES or _sized(name, args, given, origins))
+    sizes = frozenset[int]() if data else frozenset[int]().union(*(origin.sizes for origin in origins))
+    return _Origin(data, sizes, loose)
+
+
+def _sized(name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin]) -> bool:
+    """Whether the shape of a result may follow from values: x[mask], where(mask), x[:n], arange(n), x.reshape(n, 2)."""
+    import torch
+
+    if name == "where":
+        return len(args) == 1
+    masked = name == "__getitem__" and any(each.dtype in (torch.bool, torch.uint8) for each in given[1:])
+    numbers = [not each.is_floating_point() and each.ndim == 0 for each in given]
+    return masked or any(origin.data and number for origin, number in zip(origins, numbers, strict=True))

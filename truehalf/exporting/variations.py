@@ -1,0 +1,135 @@
+"""Inputs that differ from those which were traced on, made of real samples within what the preprocessing can give.
+
+images              0 to 1, or 0 to 255, of a pixel, then mean and std as the I/O spec declares them
+other floats        from the least to the largest value that the samples have for this input
+integers            values that the samples have for this input; of images in uint8 as images
+booleans            both
+size of an image   as it is
+
+Where the number of samples varies, others are tried, too. Beyond these ranges nothing is tried: an input that cannot
+occur proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from truehalf.data.preprocessing import declared_by
+from truehalf.io_spec.in_file import named_axes
+from truehalf.io_spec.spec import InputSpec, IoSpec
+
+Arrays = Mapping[str, np.ndarray]
+_SEED = 20_260_000
+_DISTURBED = 1e-5
+
+_Changes = Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
+
+# A share of the range at each value, 0 to 1, and a generator -> another share.
+CHANGES: _Changes = {
+    "dim": lambda share, rng: share * 0.2,
+    "bright": lambda share, rng: 1 - (1 - share) * 0.2,
+    "inverted": lambda share, rng: 1 - share,
+    "noise": lambda share, rng: rng.uniform(-0.05, 1.05, share.shape),  # reaches both ends of the range
+}
+# Where the user's code reads values: no picture, so that a detector's queries would all tie.
+FLAT: _Changes = {
+    "all least": lambda share, rng: np.zeros_like(share),
+    "all largest": lambda share, rng: np.ones_like(share),
+}
+
+
+def variations(
+    spec: IoSpec, base: Arrays, seen: Sequence[Arrays], changes: _Changes
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Make feeds of the shapes and dtypes of `base`, all inputs changed at once: (name of the change, feed).
+
+    Args:
+        spec: I/O spec, of which the inputs are read.
+        base: a real feed.
+        seen: real feeds, for the ranges of inputs that are no images.
+        changes: CHANGES, FLAT or both.
+    """
+    entries = {entry.name: entry for entry in spec.inputs}
+    ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
+    for number, (label, change) in enumerate(changes.items()):
+        rng = np.random.default_rng([_SEED, number])
+        feed = {
+            name: array
+            if ends[name] is None
+            else _changed(array, ends[name], [each[name] for each in seen], change, rng)
+            for name, array in base.items()
+        }
+        if any(not np.array_equal(feed[name], base[name]) for name in base):
+            yield label, feed
+
+
+def other_batches(spec: IoSpec, seen: Sequence[Arrays]) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Repeat real samples to two other batch sizes, where the first axis of every input varies: (name, feed)."""
+    axes = named_axes(spec)
+    known = {array.shape[0] if array.ndim else None for feed in seen for array in feed.values()}
+    if len(known) != 1 or len({axes[entry.name].get(0) for entry in spec.inputs} | {None}) != 2:
+        return
+    rows = {name: np.concatenate([feed[name] for feed in seen]) for name in seen[0]}
+    for size in [size for size in (1, 3, 2) if size not in known][:2]:
+        feed = {name: array[np.arange(size) % len(array)] for name, array in rows.items()}
+        yield f"of {size} sample{'s' * (size > 1)}", feed
+
+
+def longer_axes(spec: IoSpec, base: Arrays) -> Iterator[dict[str, np.ndarray]]:
+    """Double one of the named axes wherever it stands: one feed for each name."""
+    axes = {name: found for name, found in named_axes(spec).items() if name in base}
+    for symbol in dict.fromkeys(symbol for found in axes.values() for symbol in found.values()):
+        feed = dict(base)
+        for name, axis in [(name, axis) for name, found in axes.items() for axis in found if found[axis] == symbol]:
+            feed[name] = np.concatenate([feed[name], feed[name]], axis)
+        yield feed
+
+
+def disturbed(feed: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Move each float towards zero by about _DISTURBED of itself, as rounding in the first layers would; the module's
+    code may check that inputs stay in their range.
+    """
+    return {
+        name: (array * (1 - _DISTURBED * np.abs(rng.standard_normal(array.shape)))).astype(array.dtype)
+        if array.dtype.kind == "f"
+        else array
+        for name, array in feed.items()
+    }
+
+
+def _ends(entry: InputSpec, base: np.ndarray, seen: Sequence[np.ndarray]) -> tuple[Any, Any] | None:
+    """The least and the largest value, arrays that broadcast against the input; None of what is left as it is."""
+    if entry.kind == "picture_size" or base.size == 0 or base.dtype.kind not in "fiub":
+        return None
+    preprocessing = declared_by(entry) if entry.kind == "images" else None
+    if preprocessing is not None and base.ndim == 4:
+        mean, std = (np.array(each, np.float64) for each in (preprocessing.mean, preprocessing.std))
+        shape = (1, 3, 1, 1) if preprocessing.layout == "NCHW" else (1, 1, 1, 3)
+        pair = [((end - mean) / std).reshape(shape) for end in preprocessing.range]
+        return np.minimum(*pair), np.maximum(*pair)
+    if base.dtype == bool:
+        return 0, 1
+    values = [each[np.isfinite(each)] if each.dtype.kind == "f" else each for each in (base, *seen)]
+    values = [each for each in values if each.size]
+    if not values:
+        return None
+    return min(each.min() for each in values), max(each.max() for each in values)
+
+
+def _changed(
+    base: np.ndarray, ends: Any, seen: Sequence[np.ndarray], change: Callable[..., np.ndarray], rng: np.random.Generator
+) -> np.ndarray:
+    least, largest = (np.asarray(end, np.float64) for end in ends)
+    width = np.where(largest > least, largest - least, 1.0)
+    share = np.clip((np.nan_to_num(base.astype(np.float64)) - least) / width, 0.0, 1.0)
+    values = least + np.clip(change(share, rng), 0.0, 1.0) * (largest - least)
+    if base.dtype.kind == "b":
+        return np.asarray(values >= 0.5)
+    if base.dtype.kind == "f" or np.ndim(ends[0]):  # pixels may have any value of their range
+        return np.asarray(np.rint(values) if base.dtype.kind in "iu" else values).astype(base.dtype)
+    known = np.unique(np.concatenate([np.ravel(each) for each in (base, *seen)]))
+    nearest = np.searchsorted(known, values).clip(0, len(known) - 1)
+    return np.asarray(known[nearest].astype(base.dtype))

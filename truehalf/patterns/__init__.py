@@ -1,0 +1,152 @@
+"""Patterns that TensorRT refuses, computes wrongly or runs slowly: lint finds them, repair replaces some by equal ones.
+
+A pattern is one object with `find` and, where it has one, `fix`; each file holds a small family of them. Those that are
+fixed keep the names of inputs, outputs and of what else stays; new nodes are named in the scope of the node that they
+replace, and a place that cannot be replaced by something equal is left as it is, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import onnx_ir as ir
+
+from truehalf.errors import StageError
+from truehalf.ir.inlining import InlineNamed
+from truehalf.ir.normalize import InferTypes, OpsetsOfSubgraphs, SortNodes
+from truehalf.ir.passes import Done
+from truehalf.ir.slots import check_required_inputs
+from truehalf.json_values import JsonObject
+from truehalf.patterns import (
+    attention,
+    bool_index,
+    control_flow,
+    data_sizes,
+    fold,
+    grid_sample,
+    interface,
+    layer_norm,
+    numbers,
+    operators,
+    selection,
+)
+from truehalf.patterns.frame import SEVERITIES, Finding, Match, Pattern, Subject
+from truehalf.patterns.ignoring import parse_ignores, split_ignored
+from truehalf.patterns.rewrite import Writer
+from truehalf.patterns.support import parse_version
+
+__all__ = ["PASSES", "RULES", "SEVERITIES", "Finding", "Pattern", "RepairReport", "check_passes", "lint", "repair"]
+
+_FAMILIES = (
+    *(operators, control_flow, fold, data_sizes, bool_index, selection, grid_sample, layer_norm, attention),
+    *(numbers, interface),
+)
+RULES: dict[str, Pattern] = {pattern.id: pattern for family in _FAMILIES for pattern in family.PATTERNS}
+PASSES: Mapping[str, Callable[[Writer], None]] = {
+    "allowzero": data_sizes.ReshapeAllowzero().fix,
+    "fold_constants": fold.fold_constants,
+    "grid_sample_gather": grid_sample.GridSample().fix,
+    "bool_index": bool_index.BoolIndex().fix,
+    "deduplicate_names": interface.EmptyNodeName().fix,
+}
+
+
+def lint(
+    model: ir.Model,
+    *,
+    tensorrt: str | None = None,
+    ignore: Sequence[str] = (),
+    plugin_ops: Collection[str] = (),
+    inputs: Sequence[str] = (),
+) -> list[Finding]:
+    """Find the patterns in a model, errors first, then in graph order.
+
+    Args:
+        model: sorted, typed as far as onnx can infer; it is left as it is. Functions are inlined on a copy, where
+            the node "slice" of a function that the node "head" calls is "head/slice".
+        tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
+        ignore: "rule", or "rule@<regular expression on the node's name or scope>".
+        plugin_ops: operator types that plugins bring along, as Op or domain::Op.
+        inputs: names of the inputs that the model was exported with, to find those that it lost.
+
+    Raises:
+        StageError: when the version is not known, an entry of `ignore` cannot be read, or a node lacks an input or
+            output that its operator has to have.
+    """
+    ignores = parse_ignores(ignore, RULES)
+    versions = parse_version(tensorrt)
+    refused = []
+    if model.functions:
+        copy = model.clone()
+        # one with another version of ONNX's operators is read as if it had the model's
+        if not (refused := InlineNamed(plugin_ops, any_version=True)(copy).refused):
+            InferTypes()(copy)
+            model = copy
+    check_required_inputs(model, plugin_ops)
+    subject = Subject(model, versions, plugin_ops, inputs)
+    matches = [(pattern, match) for pattern in RULES.values() for match in pattern.find(subject)]
+    matches += [(RULES["unsupported-op"], operators.not_inlined(refusal["reason"])) for refusal in refused]
+    position = {node: index for index, node in enumerate(subject.nodes)}
+
+    def order(found: tuple[Pattern, Match]) -> tuple[int, int]:
+        severity = found[1].severity or found[0].severity
+        return SEVERITIES.index(severity), -1 if found[1].node is None else position[found[1].node]
+
+    return split_ignored((pattern.finding(match) for pattern, match in sorted(matches, key=order)), ignores)[0]
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """Changes by pass, and the places that were refused.
+
+    Attributes:
+        counts: by pass, in the order in which they ran, how many places it changed.
+        refused: {pass, node, reason} of each place that has a pattern and was left as it is; of functions that cannot
+            be inlined, so that no pass looks into them, pass is "functions".
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    refused: list[dict[str, str]] = field(default_factory=list)
+
+    def to_json(self) -> JsonObject:
+        return asdict(self)
+
+
+def check_passes(passes: Sequence[str]) -> None:
+    """Raise StageError where one of them is not in PASSES."""
+    if unknown := [name for name in passes if name not in PASSES]:
+        message = f"repair: there is no pass {', '.join(unknown)}; expected some of {', '.join(PASSES)}"
+        raise StageError("unknown-choice", message)
+
+
+def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
+    """Run passes over a model, in place.
+
+    Args:
+        model: of any precision. It leaves without functions, which become nodes, sorted, with types inferred.
+        passes: names of PASSES, in the order in which they run; none: the model is not touched.
+
+    Raises:
+        StageError: an unknown pass; a graph with a cycle; a node without what its operator requires.
+    """
+    check_passes(passes)
+    report = RepairReport()
+    if not passes:
+        return report
+    for refusal in InlineNamed()(model).refused:
+        names = ", ".join(sorted(function.name for function in model.functions.values()))
+        reason = f"the functions {names} were not looked into, because they cannot be inlined: {refusal['reason']}"
+        report.refused.append({"pass": "functions", "node": "", "reason": reason})
+    SortNodes()(model)
+    check_required_inputs(model)
+    OpsetsOfSubgraphs()(model)
+    InferTypes()(model)
+    for name in passes:
+        done = Done(model, modified=False)
+        PASSES[name](Writer(model, done))
+        report.counts[name] = done.counts.total()
+        report.refused.extend({"pass": name} | refusal for refusal in done.refused)
+        if report.counts[name]:
+            InferTypes()(model)
+    return report
