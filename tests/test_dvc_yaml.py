@@ -23,7 +23,7 @@ ARTIFACT = re.compile(r'\.artifact\(\s*"(\w+)"(?:,\s*"([\w.]+)")?\s*\)')
 PLACE = re.compile(r'artifacts / "(\w+)" / "([\w.]+)"')
 RUN = (f"model.checkpoint={ROOT}/examples/digits/weights/dfine.safetensors", "data.verification_samples=4")
 FROM_TRACE = {"trace", "reference"}
-FROM_SAMPLES = {"slim", "calibrate", "reference", "verify", "engine"}
+FROM_SAMPLES = {"slim", "calibrate", "fp16", "reference", "verify", "engine"}
 # What each change begins with; all that follows from it DVC finds by the files that change.
 BEGINS = [
     ("precision.op_block_list=[Softmax]", {"fp16", "cast_cleanup"}),

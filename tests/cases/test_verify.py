@@ -60,7 +60,6 @@ def test_a_file_in_which_types_meet_fails_with_the_node(tmp_path: Path, case: st
 
 
 @pytest.mark.parametrize("case", MIXED)
-@fails("lint finds nothing where types meet")
 def test_lint_finds_the_node_in_which_types_meet(tmp_path: Path, case: str) -> None:
     weights, _, mixed, operator = MIXED[case]
     file = saved(tmp_path / "fp16.onnx", parsed(f"g (float[n,8] x) => (float16[n,8] y) {weights} {{ {mixed} }}"))

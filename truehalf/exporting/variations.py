@@ -29,7 +29,7 @@ _Changes = Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
 
 # A share of the range at each value, 0 to 1, and a generator -> another share.
 CHANGES: _Changes = {
-    "dim": lambda share, rng: share * 0.2,
+    "dim": lambda share, rng: share * 0.25,
     "bright": lambda share, rng: 1 - (1 - share) * 0.2,
     "inverted": lambda share, rng: 1 - share,
     "noise": lambda share, rng: rng.uniform(-0.05, 1.05, share.shape),  # reaches both ends of the range
