@@ -5,7 +5,7 @@ Terminal, page, reports/metrics.json, MLflow and the difference of two runs show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,9 +101,9 @@ def value_of(run: Run, figure: Figure) -> float | None:
     """Value of a figure; None where it was not measured, or is not finite."""
     if figure.source in _COMPUTED:
         return _COMPUTED[figure.source](run)
-    value: Any = run.reports
+    value: Any = run.json
     for name in figure.source.split("."):
-        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+        value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, (int, float)) else None
 
 

@@ -32,7 +32,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import all_nodes, is_op, named_ends, reached, subgraphs
+from truehalf.ir.facts import all_nodes, is_op, label_of, named_ends, reached, subgraphs
+from truehalf.ir.inlining import InlineFunctions
+from truehalf.ir.normalize import OpsetsOfSubgraphs
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.ir.slots import half_slots, schema_of
 
@@ -86,6 +88,25 @@ def shape_arithmetic(model: ir.Model, of_data: bool = True) -> ShapeArithmetic:
         if value.dtype is not None and not value.dtype.is_floating_point() and _sizes_upstream(value, sources):
             _walk_back(value, f"output {value.name!r}, a size", sources, found)
     return found
+
+
+def float16_shape_arithmetic(model: ir.Model) -> list[str]:
+    """List the nodes of the region that write FLOAT16, by name; of data counted by NonZero and its like none.
+
+    Args:
+        model: as loaded. Of an output whose type the file does not state, what a Cast makes is known.
+    """
+    if model.functions:
+        model = model.clone()
+        InlineFunctions()(model)
+    OpsetsOfSubgraphs()(model)
+    half = ir.DataType.FLOAT16
+    return [
+        label_of(node)
+        for node in shape_arithmetic(model, of_data=False).nodes
+        if any(value.dtype == half for value in node.outputs)
+        or (is_op(node, "Cast") and node.attributes.get_int("to") == half)
+    ]
 
 
 def deciding_input(node: ir.Node, index: int) -> str | None:

@@ -162,7 +162,7 @@ def _sizes_in_fp16(path: Path) -> list[str]:
     """A warning where FP16 arithmetic of the file decides a shape. The module computes it so, and no cast of ours would
     make it exact; verify compares the shapes of its samples with the FP32 model's.
     """
-    from truehalf.verification.float16_shapes import float16_shape_arithmetic
+    from truehalf.conversion.shape_arithmetic import float16_shape_arithmetic
 
     nodes = float16_shape_arithmetic(load_model(path))
     why = "FP16 arithmetic decides a shape, an index or a trip count"

@@ -24,7 +24,7 @@ from truehalf.ir.ops import Trait, has
 
 
 def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int:
-    """The largest number of bytes alive at once, where float16 is computed in float32, as emulation does.
+    """Compute the largest number of bytes alive at once, with float16 held as float32, as emulation does.
 
     Args:
         model: typed.
@@ -32,7 +32,7 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int
     """
 
     def size(value: ir.Value) -> int:
-        if _is_weight(value) or value not in shapes:
+        if value.const_value is not None or value not in shapes:
             return 0
         width = 4 if value.dtype in (None, ir.DataType.FLOAT16) else value.dtype.itemsize
         return int(elements(shapes[value]) * width)
@@ -47,41 +47,37 @@ def peak_bytes(model: ir.Model, shapes: Mapping[ir.Value, Sequence[int]]) -> int
         most = max(most, alive)
         for value in dict.fromkeys(_root(value) for value in [*_read(node), *node.outputs]):
             uses[value] -= sum(_root(read) is value for read in _read(node))
-            if uses[value] <= 0 and not _is_weight(value):
+            if uses[value] <= 0 and value.const_value is None:
                 alive -= size(value)
     return most
 
 
 def activations_gb(model: ir.Model, sample: Sample, batch: int) -> float:
-    """Of a run of so many samples like this one, in GB (1e9 bytes), float16 held as float32."""
+    """Estimate the memory of a run of so many samples like this one, in GB (1e9 bytes), float16 held as float32."""
     shapes = {name: [batch, *array.shape[1:]] for name, array in stacked([sample]).items() if array.ndim}
     return peak_bytes(model, concrete_shapes(model, shapes)) / 1e9
 
 
 def fitting_batch(model: ir.Model, sample: Sample, batch: int, memory_gb: float) -> int:
-    """At most `batch` samples, at least one, whose activations take half of `memory_gb`."""
+    """Choose a batch of at least one and at most `batch` samples, whose activations take half of `memory_gb`."""
     one = activations_gb(model, sample, 1)
     return batch if one * batch <= memory_gb / 2 else max(1, int(memory_gb / 2 / one))
 
 
 def too_large(model: ir.Model, sample: Sample, batch: int, memory_gb: float) -> str | None:
-    """Why a batch is not run; None where it is. A single sample always is."""
+    """Say why a batch is not run; None if it is. A single sample always is."""
     if batch == 1 or (needed := activations_gb(model, sample, batch)) <= memory_gb:
         return None
     return f"its activations take about {needed:.1f} GB, above verify.memory_gb ({memory_gb:g})"
 
 
 def _read(node: ir.Node) -> list[ir.Value]:
-    """Inputs of a node, and what its subgraphs read from outside."""
+    """List the inputs of a node, and tensors that its subgraphs read from outside."""
     return [value for value in values_read(node) if value.graph is node.graph]
 
 
 def _root(value: ir.Value) -> ir.Value:
-    """The value whose memory a view shows."""
+    """Follow views to the tensor whose memory they show."""
     while (node := value.producer()) is not None and has(node, Trait.VIEW) and node.inputs[0] is not None:
         value = node.inputs[0]
     return value
-
-
-def _is_weight(value: ir.Value) -> bool:
-    return value.const_value is not None

@@ -69,7 +69,7 @@ from truehalf.verification.metrics.detections import (
     summarize,
     with_tied_labels,
 )
-from truehalf.verification.metrics.half_steps import HalfSteps
+from truehalf.verification.metrics.half_steps import Response
 from truehalf.verification.metrics.kinds import (
     CLASSES,
     SEQUENCE,
@@ -79,9 +79,9 @@ from truehalf.verification.metrics.kinds import (
     kinds_of,
     without_turned,
 )
-from truehalf.verification.metrics.outputs import OutputErrors, Response, counted_errors, output_errors
+from truehalf.verification.metrics.outputs import OutputErrors, counted_errors, output_errors
 from truehalf.verification.metrics.tensors import absolute_error, in_rows, pair_queries, query_outputs
-from truehalf.verification.reaction import observed, reactions
+from truehalf.verification.reaction import reactions
 from truehalf.verification.runs import Run
 from truehalf.verification.samples import SampleFacts, facts_by_sample, worst_samples
 from truehalf.verification.user_metrics import judge_metrics
@@ -100,30 +100,29 @@ Pairs = list[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Known:
+class ReferenceFacts:
     """Facts of a reference beside its outputs.
 
     Attributes:
-        found: its detections by sample; None: to be read from its outputs.
         truth: true boxes by sample; None: there are no labels.
         precision: its average precision against them; None: to be measured.
-        half_steps: how half a step of the inputs moves its outputs.
+        response: of its outputs to half a step of the inputs.
         kinds: of outputs (truehalf.verification.metrics.kinds); None: those of the I/O spec.
-        given: how many inner tensors of the candidate it has decided on (truehalf.verification.near_ties); `found` is
-            then what it finds by itself, which the counts are of.
+        decided_on: how many inner tensors of the candidate it has decided on (truehalf.verification.near_ties).
+        count: detections that it has by itself, where it has decided on some; None: those in its outputs.
     """
 
-    found: Sequence[Detections] | None = None
     truth: Sequence[Detections] | None = None
     precision: Precision | None = None
-    half_steps: HalfSteps = field(default_factory=HalfSteps)
+    response: Response = field(default_factory=Response)
     kinds: Mapping[str, str] | None = None
-    given: int = 0
+    decided_on: int = 0
+    count: int | None = None
 
 
 class Agreement(TypedDict, total=False):
-    """Whether outputs are the same, as at another batch: state, reason and numbers of the comparison, where there was
-    one; at a batch its size, and the samples of the run that fails.
+    """State, reason and numbers of a comparison of outputs alone, as at another batch; at a batch its size, and the
+    samples of the run that fails.
     """
 
     state: str
@@ -148,7 +147,7 @@ class Comparison:
         findings: on the outputs, gates first.
         samples: a row for each.
         outputs: errors by output; one that takes part in detections passes when these do.
-        found: by sample, detections of the reference and of the candidate; empty where none were compared.
+        detections: by sample, those of the reference and of the candidate; empty where none were compared.
         runs: as they were compared.
         are_alike: all outputs have the reference's shape.
     """
@@ -158,7 +157,7 @@ class Comparison:
     findings: list[Finding]
     samples: list[SampleFacts]
     outputs: dict[str, OutputErrors]
-    found: list[tuple[Detections, Detections]]
+    detections: list[tuple[Detections, Detections]]
     runs: Sequence[Run]
     are_alike: bool
 
@@ -175,7 +174,7 @@ class Comparison:
         return bool(failed & {*_OF_AGREEMENT, "average_precision"}) and not self.measures["nonfinite"]
 
     def agreement(self, empty_is_same: bool = False) -> Agreement:
-        """Whether the outputs are the same, within the gates.
+        """Summarize a comparison of outputs alone: state, reason and numbers.
 
         Args:
             empty_is_same: where the reference finds nothing, the same is found if the candidate finds nothing, either.
@@ -205,7 +204,7 @@ def compare_outputs(
     runs: Sequence[Run],
     spec: IoSpec,
     options: VerifyConfig,
-    known: Known | None = None,
+    facts: ReferenceFacts | None = None,
     outputs_only: bool = False,
 ) -> Comparison:
     """Measure and judge outputs of a candidate beside those of a reference.
@@ -214,11 +213,11 @@ def compare_outputs(
         runs: at least one: names of samples, and both files' outputs on them.
         spec: declares what the outputs are.
         options: thresholds, gates, the user's own metrics.
-        known: of the reference.
+        facts: of the reference.
         outputs_only: compare outputs alone: no average precision, no reaction to the input, no metrics of the user, and
             nothing is asked of the I/O spec.
     """
-    seen = _Both(runs, spec, options, known or Known(), outputs_only)
+    seen = _Both(runs, spec, options, facts or ReferenceFacts(), outputs_only)
     findings = sorted(seen.findings(), key=lambda finding: "gate" not in finding.facts)
     names = {*seen.runs[0].reference}
     return Comparison(
@@ -227,7 +226,7 @@ def compare_outputs(
         findings=findings,
         samples=seen.samples,
         outputs=seen.judged_outputs(findings),
-        found=seen.found,
+        detections=seen.detections,
         runs=seen.runs,
         are_alike=all(names == {*_alike(run)} for run in seen.runs),
     )
@@ -242,23 +241,23 @@ class _Both:
         rows: by run int64 [images, queries], the candidate's row of each of the reference's; empty without queries, and
             where their shapes differ.
         in_place: of `plain`, outputs beside queries whose rows kept their places where the queries changed theirs.
-        found: by sample, what the reference finds, and the candidate.
-        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; in `found`
-            they are the reference's.
+        detections: by sample, those of the reference and of the candidate.
+        tied_labels: of a softmax detector, how many of the candidate's labels were another in a near tie; these are
+            the reference's in `detections`.
         matchings: of these.
-        decodable: whether the outputs of all runs have shapes that detections have.
+        decodable: True if the outputs of all runs have shapes that detections have.
     """
 
     def __init__(
-        self, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig, known: Known, outputs_only: bool
+        self, runs: Sequence[Run], spec: IoSpec, options: VerifyConfig, facts: ReferenceFacts, outputs_only: bool
     ) -> None:
-        self.spec, self.options, self.known, self.outputs_only = spec, options, known, outputs_only
+        self.spec, self.options, self.facts, self.outputs_only = spec, options, facts, outputs_only
         self.gates, self.task = options.gates, task_of(spec)
         self.untrained = None if spec.trained else UNTRAINED
         self.taking = detecting(spec)
         self.runs = [_with_other_columns(run, spec) for run in runs]
         self.plain = self._judged_alone()
-        self.kinds = kinds_of(spec, None) if known.kinds is None else known.kinds
+        self.kinds = kinds_of(spec, None) if facts.kinds is None else facts.kinds
         self.rows: list[np.ndarray] = []
         self.in_place: set[str] = set()
         names = query_outputs(spec)
@@ -266,32 +265,30 @@ class _Both:
             self.rows = [pair_queries(run.reference, run.candidate, names) for run in self.runs]
             self.runs = [self._with_rows(run, rows) for run, rows in zip(self.runs, self.rows, strict=True)]
         self.decodable = all(_decodable(run.reference, run.candidate, spec) for run in self.runs)
-        self.found: list[tuple[Detections, Detections]] = []
+        self.detections: list[tuple[Detections, Detections]] = []
         self.tied_labels = 0
         for run in self.runs if self.decodable and self.task == DETECTIONS else ():
             self._decode(run)
         thresholds = options.score_threshold, options.iou_threshold
-        self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.found]
-        self.of_anchors = bool(self.found) and finds_anchors(spec, self.runs[0].reference)
+        self.matchings: list[Matching] = [match(*pair, *thresholds) for pair in self.detections]
+        self.of_anchors = bool(self.detections) and finds_anchors(spec, self.runs[0].reference)
         if self.of_anchors:
-            both = zip(self.matchings, self.found, strict=True)
+            both = zip(self.matchings, self.detections, strict=True)
             self.matchings = [of_objects(one, *pair, options.score_threshold) for one, pair in both]
 
     def _decode(self, run: Run) -> None:
-        known = self.known.found if not self.known.given else None
-        expected = decode(run.reference, self.spec, run.size) if known is None else known[: run.rows]
+        expected, candidates = (decode(side, self.spec, run.size) for side in (run.reference, run.candidate))
         tied = near_labels(run.reference, self.spec)
-        candidates = decode(run.candidate, self.spec, run.size)
         for number, (reference, candidate) in enumerate(zip(expected, candidates, strict=True)):
             settled, count = candidate, 0
             if tied:
                 settled, count = with_tied_labels(reference, candidate, tied[number], self.options.iou_threshold)
-            self.found.append((reference, settled))
+            self.detections.append((reference, settled))
             self.tied_labels += count
 
     def _judged_alone(self) -> list[str]:
-        """Names of the reference's outputs that make up no detections; without counts of the scores above 0 of each
-        image, [N] or [N, 1], that count in both files: of those the detections say all.
+        """List the reference's outputs that make up no detections; without counts of the scores above 0 of each image,
+        [N] or [N, 1], that count in both files: of those the detections say all.
         """
         names = plain_outputs(self.spec, self.runs[0].reference)
         if not finds_top_k(self.spec):
@@ -302,13 +299,13 @@ class _Both:
     # --- queries
 
     def _beside_queries(self, run: Run) -> list[str]:
-        """Outputs that are no detections and hold a row for each query, as masks and embeddings do."""
+        """List outputs that are no detections and hold a row for each query, as masks and embeddings do."""
         of_queries = {np.shape(run.reference.get(name, 0))[:2] for name in query_outputs(self.spec)}
         return [name for name in self.plain if np.shape(run.reference[name])[:2] in of_queries]
 
     def _with_rows(self, run: Run, rows: np.ndarray) -> Run:
-        """The run with outputs beside queries in the rows in which these were paired; those of queries that rounding
-        may rightly replace by others are the reference's. An output stays as it is where its rows kept their places.
+        """Put outputs beside queries in the rows in which these were paired; rows of queries that rounding may rightly
+        replace by others become the reference's. An output stays as it is where its rows kept their places.
         """
         moved = dict(run.candidate)
         of_queries = [name for name in self._beside_queries(run) if name in _alike(run)]
@@ -344,7 +341,7 @@ class _Both:
 
     @cached_property
     def misread(self) -> str | None:
-        """Why the reference's boxes are not what the I/O spec declares; not asked of outputs that are not finite, which
+        """Reason why the reference's boxes are not as the I/O spec declares; None of outputs that are not finite, which
         are reported as not finite.
         """
         if self.outputs_only or not self.taking:
@@ -362,17 +359,9 @@ class _Both:
         """Metrics of detections; None where they mean nothing."""
         if self.task != DETECTIONS or self.untrained or not self.decodable:
             return None
-        plain = self.known.found if self.known.given else None
-        counts = None
-        if plain is not None:
-            threshold = self.options.score_threshold
-            alone = [match(each, each, threshold) for each in plain]
-            if self.of_anchors:
-                alone = [of_objects(one, each, each, threshold) for one, each in zip(alone, plain, strict=True)]
-            counts = sum(each.reference for each in alone)
-        judged = [] if self.outputs_only or self.misread else self.found
-        likeness = self_precision(judged, self.spec, self.options.score_threshold, self.known.truth is not None)
-        return {**summarize(self.matchings, counts), **likeness}
+        judged = [] if self.outputs_only or self.misread else self.detections
+        likeness = self_precision(judged, self.spec, self.options.score_threshold, self.facts.truth is not None)
+        return {**summarize(self.matchings, self.facts.count), **likeness}
 
     @cached_property
     def classification(self) -> ClassAgreement | None:
@@ -416,7 +405,9 @@ class _Both:
         return found
 
     def _sure(self, name: str) -> Pairs | None:
-        """Of an output of queries the rows whose score reaches the threshold, as they were paired; None of others."""
+        """Select rows of an output of queries whose score reaches the threshold, as they were paired; None of other
+        outputs.
+        """
         if not self.rows or name not in query_outputs(self.spec):
             return None
         found = []
@@ -447,14 +438,14 @@ class _Both:
 
         def draws() -> list[list[np.ndarray]]:
             found = []
-            for draw in self.known.half_steps.outputs() if name not in paired_rows else ():
+            for draw in self.facts.response.draws() if name not in paired_rows else ():
                 sides = [[np.asarray(with_other_columns(side, self.spec)[name]) for side in pair] for pair in draw]
                 references = [np.asarray(run.reference[name]) for run in self.runs]
                 if all(np.shape(side) == r.shape for pair, r in zip(sides, references, strict=True) for side in pair):
                     found.append([_moved_as(r, *pair) for r, pair in zip(references, sides, strict=True)])
             return found
 
-        return Response(self.known.half_steps.of, draws)
+        return Response(self.facts.response.of, draws)
 
     @cached_property
     def samples(self) -> list[SampleFacts]:
@@ -465,17 +456,17 @@ class _Both:
     @cached_property
     def precisions(self) -> tuple[Precision, Precision]:
         """Average precision against true labels, of the reference and of the candidate."""
-        if self.outputs_only or not self.found or self.untrained:
+        if self.outputs_only or not self.detections or self.untrained:
             nothing = Precision(ap50=None, ap50_95=None, reason=self.untrained or UNLIKE)
             return nothing, nothing
-        truth = self.known.truth
-        sides = [[pair[side] for pair in self.found] for side in (0, 1)]
-        reference = self.known.precision or precision(sides[0], truth, self.spec, self.of_anchors)
+        truth = self.facts.truth
+        sides = [[pair[side] for pair in self.detections] for side in (0, 1)]
+        reference = self.facts.precision or precision(sides[0], truth, self.spec, self.of_anchors)
         return reference, precision(sides[1], truth, self.spec, self.of_anchors)
 
     @cached_property
     def measures(self) -> dict[str, Any]:
-        """See Comparison."""
+        """Measures by name, see Comparison."""
         of_boxes: Mapping[str, Any] = self.summary or {}
         of_classes: Mapping[str, Any] = self.classification or {}
         errors = self.errors
@@ -526,12 +517,12 @@ class _Both:
             yield from self._reactions()
 
     def _gates(self, task: str) -> list[Gate]:
-        other = "ap50_95_drop" if self.known.truth is None else "self_ap50_95_drop"
+        other = "ap50_95_drop" if self.facts.truth is None else "self_ap50_95_drop"
         skipped = self.outputs_only
         return [
             gate
             for gate in GATES
-            if gate.task == task and gate.measure != other and not (skipped and gate.of_precision)
+            if gate.task == task and gate.measure != other and not (skipped and "ap50" in gate.measure)
         ]
 
     def _of_detections(self) -> Iterator[Finding]:
@@ -548,18 +539,18 @@ class _Both:
                 yield Finding("detections", NOT_VERIFIED, errors.reason, facts={"output": name})
         if self.decodable and not self.outputs_only:
             yield from self._count()
-        if self.known.truth is None and not self.outputs_only:
+        if self.facts.truth is None and not self.outputs_only:
             yield self._without_labels()
 
     def _gate_values(self) -> tuple[dict[str, float | None], str]:
-        """What gates hold of detections, and why others have no value."""
+        """Look up the values that gates of detections hold, and say why others have none."""
         summary: Mapping[str, Any] = self.summary or {}
         if self.meaningless:
             return {}, self.meaningless
         values = {"ap50_95_drop": self.measures["ap50_95_drop"]}
         values |= {name: summary[name] for name in ("low_self_ap50_95_drop", "extra_fraction")}
         if not summary["reference"]:
-            highest = max((float(found.scores.max(initial=0.0)) for found, _ in self.found), default=0.0)
+            highest = max((float(found.scores.max(initial=0.0)) for found, _ in self.detections), default=0.0)
             reason = "the reference has no detection above the score threshold: nothing was compared; the threshold is "
             reason += f"{self.options.score_threshold:g}, the highest score {highest:.2g}"
             return values, coded("nothing-compared", reason)
@@ -576,8 +567,8 @@ class _Both:
         return after["reason"] or why_no_drop(before["ap50"])
 
     def _is_broken(self, errors: OutputErrors) -> bool:
-        """Whether an output is wrong whatever is found: more new NaN or Inf than the gate allows; another shape, unless
-        it is that of another number of detections from top-k inside the model (`_count`).
+        """True if an output is wrong whatever was detected: more new NaN or Inf than the gate allows; another shape,
+        unless it is that of another number of detections from top-k inside the model (`_count`).
         """
         counted = self.decodable and finds_top_k(self.spec)
         return errors.nonfinite_new > self.gates.nonfinite_max or (errors.passed is False and not counted)
@@ -586,7 +577,7 @@ class _Both:
         """Compare numbers of detections that a file fixes. If the number varies from run to run, rounding may move
         one across a limit inside the model, and the gates judge it.
         """
-        counts = [(len(expected.scores), len(found.scores)) for expected, found in self.found]
+        counts = [(len(expected.scores), len(found.scores)) for expected, found in self.detections]
         different = next((pair for pair in counts if pair[0] != pair[1]), None)
         if different is None or not finds_top_k(self.spec) or is_of_one_image(self.spec):
             return
@@ -599,7 +590,7 @@ class _Both:
             yield Finding("detections", NOT_VERIFIED, coded("not-comparable", reason))
 
     def _without_labels(self) -> Finding:
-        """Of detections on samples without true boxes; it does not decide."""
+        """Make the finding on detections of samples without true boxes; it does not decide."""
         samples = self.measures["samples"]
         reason = f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
         if not self.meaningless:
@@ -631,14 +622,14 @@ class _Both:
             if count:
                 reason = f"{count} {what} differ where the FP32 model is nearly undecided"
                 yield not_checked(coded("near-ties", f"{reason}: half a step of its input turns them, too"))
-        if self.known.given:
+        if self.facts.decided_on:
             reason = "decisions inside differ among values that are nearly equal: the FP32 model outputs the same with "
-            reason += f"the operands of the candidate ({self.known.given} tensors)"
+            reason += f"the operands of the candidate ({self.facts.decided_on} tensors)"
             yield not_checked(coded("near-ties", reason))
 
     def _nothing_compared(self) -> Iterator[Finding]:
-        """Outputs of which the reference holds nothing finite, where no file could fail, which decides if all are so;
-        and those that are 0 in the reference.
+        """Yield findings on outputs that are 0 or not finite all over in the reference: no file could fail there, which
+        decides if it is so of all.
         """
         empty = {}
         for name in self.runs[0].reference:
@@ -658,7 +649,7 @@ class _Both:
         """Judge whether outputs that can be compared react to the input."""
         alike = set.intersection(*({*_alike(run)} for run in self.runs))
         names = [name for name in self.errors if name in alike or (self.decodable and name in self.taking)]
-        found = reactions(observed(self.runs, names, self.taking, self.untrained is not None))
+        found = reactions(self.runs, names, self.taking, self.untrained is not None)
         if len(names) < len(self.errors) and all(each.state == VERIFIED for each in found):
             return [Finding("reaction", NOT_VERIFIED, UNLIKE, decides=False)]
         return found
@@ -684,13 +675,13 @@ class _Both:
 
 
 def _alike(run: Run) -> list[str]:
-    """Names of the outputs that have the shape of the reference's."""
+    """List the outputs that have the shape of the reference's."""
     sides = run.reference, run.candidate
     return [name for name in sides[0] if name in sides[1] and np.shape(sides[0][name]) == np.shape(sides[1][name])]
 
 
 def _decodable(expected: Outputs, outputs: Outputs, spec: IoSpec) -> bool:
-    """Whether the outputs that make up detections or classes still do, of as many images."""
+    """True if the outputs that make up detections or classes still do, of as many images."""
     for each in (each for each in spec.outputs if columns_in(each) or each.kind in OF_CLASSES):
         images = slice(0, 0 if each.batched is False else 1)
         if each.name not in outputs or outputs[each.name].shape[images] != expected[each.name].shape[images]:
@@ -710,7 +701,7 @@ def _counts(outputs: Outputs, name: str, spec: IoSpec) -> bool:
 
 
 def _moved_as(reference: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The reference, moved as another run of it has moved: it may have decided on operands of the candidate."""
+    """Move the reference as another run of it has moved: it may have decided on operands of the candidate."""
     if reference.dtype.kind != "f":
         return np.where(before == after, reference, after)
     with np.errstate(invalid="ignore"):
@@ -718,6 +709,6 @@ def _moved_as(reference: np.ndarray, before: np.ndarray, after: np.ndarray) -> n
 
 
 def _with_other_columns(run: Run, spec: IoSpec) -> Run:
-    """The run with columns that no detection shows as outputs of their own."""
+    """Split off columns that no detection shows, as outputs of their own."""
     reference, candidate = (with_other_columns(side, spec) for side in (run.reference, run.candidate))
     return replace(run, reference=reference, candidate=candidate)

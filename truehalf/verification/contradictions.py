@@ -89,7 +89,7 @@ def _fit(a: Sequence[int | str], b: Sequence[int | str]) -> bool:
 
 
 def _differ(a: Any, b: Any) -> bool:
-    """Whether values that both hold differ."""
+    """True if values that both hold differ."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return any(_differ(value, b.get(key, value)) for key, value in a.items())
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
@@ -101,14 +101,14 @@ def _differ(a: Any, b: Any) -> bool:
 
 
 def class_names_in(model: ir.Model) -> tuple[str, ...]:
-    """Names of classes that the metadata of any tool's file hold under a key that says so; empty: none."""
+    """Read names of classes from the metadata of any tool's file, under a key that says so; empty: none."""
     found = (_names_in(text) for key, text in model.metadata_props.items() if _OF_CLASSES.fullmatch(key))
     named = next(filter(None, found), [])
     return () if any("(" in name for name in named) else tuple(named)
 
 
 def _names(value: Any) -> list[str] | None:
-    """A list of texts, or names by number in the order of the numbers; None of anything else."""
+    """Return a list of texts, or names by number in the order of the numbers; None of anything else."""
     if isinstance(value, Mapping) and all(str(key).isdecimal() for key in value):
         value = [value[key] for key in sorted(value, key=int)]
     is_list = isinstance(value, (list, tuple)) and bool(value) and all(isinstance(each, str) for each in value)
@@ -116,7 +116,7 @@ def _names(value: Any) -> list[str] | None:
 
 
 def _names_in(text: str) -> list[str] | None:
-    """Names of classes in JSON, a literal of Python or a text with commas or line ends; None of anything else."""
+    """Parse names of classes in JSON, a literal of Python or a text with commas or line ends; None of anything else."""
     for read in (json.loads, ast.literal_eval):
         try:
             return _names(read(text))

@@ -15,8 +15,8 @@ _EMPTY = "empty on all samples that ran, which show nothing of what follows it; 
 
 
 def empty_tensors(model: ir.Model, feeds: Sequence[Mapping[str, np.ndarray]]) -> list[str]:
-    """A sentence for each node whose outputs are empty on every feed, the first of each chain: what follows them was
-    not seen.
+    """List a sentence for each node whose outputs are empty on every feed, the first of each chain: nothing behind them
+    was seen.
 
     Args:
         model: with its types; only tensors whose size depends on data are looked at.

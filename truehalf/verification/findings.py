@@ -29,9 +29,9 @@ class Finding:
         check: what it belongs to, such as "detections" or "batch"; empty where it says what no check looks at.
         state: "verified", "failed" or "not verified".
         reason: why, as a full sentence, with its code where there is one.
-        decides: whether a file cannot pass while this one is not verified.
-        no_node: whether no node of the file is to blame.
-        explains: whether it comes first among the reasons, where a file did not pass.
+        decides: True if a file cannot pass while this one is not verified.
+        no_node: True if no node of the file is to blame.
+        explains: True if it comes first among the reasons of a file that did not pass.
         facts: of a gate its name, the value and the limit (truehalf.verification.gates).
     """
 
@@ -55,13 +55,13 @@ class Finding:
 
 
 def verdict_of(findings: Iterable[Finding]) -> str:
-    """Of a file: "passed", "failed" or "not verified", as where nothing was looked at."""
+    """Derive the verdict of a file: "passed", "failed" or "not verified"; the last without findings, too."""
     states = {finding.state for finding in findings if finding.decides or finding.state == FAILED}
     return FAILED if FAILED in states else PASSED if states == {VERIFIED} else NOT_VERIFIED
 
 
 def reasons_of(findings: Sequence[Finding]) -> list[str]:
-    """Why a file did not pass: what explains it, what failed, then what was not verified and decides; each once."""
+    """List why a file did not pass: explanations, failures, then what was not verified and decides; each once."""
     opened = [_open(finding) for finding in findings if finding.state == NOT_VERIFIED and finding.decides]
     why = [finding.reason for finding in findings if finding.state == FAILED] + opened
     explained = [finding.reason for finding in findings if finding.explains]
@@ -69,20 +69,20 @@ def reasons_of(findings: Sequence[Finding]) -> list[str]:
 
 
 def open_of(findings: Sequence[Finding]) -> list[str]:
-    """What was not verified, that which decides first; each once."""
+    """List findings that were not verified, deciding ones first; each once."""
     opened = sorted((each for each in findings if each.state == NOT_VERIFIED), key=lambda finding: not finding.decides)
     return list(dict.fromkeys(map(_open, opened)))
 
 
 def _open(finding: Finding) -> str:
-    """Why it was not verified; of gates that have no value for one reason, the check and it."""
+    """Say why a finding was not verified; of gates that have no value for one reason, the check and it."""
     if "why" not in finding.facts:
         return finding.reason
     return f"{finding.check.replace('_', ' ')}: {finding.facts['why']}"
 
 
 def not_checked(reason: str, explains: bool = False) -> Finding:
-    """What no check looks at, and the verdict can do without."""
+    """Make a caveat: no check looks at it, and the verdict can do without."""
     return Finding("", NOT_VERIFIED, reason, decides=False, explains=explains)
 
 

@@ -19,7 +19,7 @@ those of the user's own functions stand in truehalf.verification.user_metrics.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
@@ -52,11 +52,6 @@ class Gate:
     check: str
     worst: str
     code: str = "beyond-gate"
-
-    @property
-    def of_precision(self) -> bool:
-        """True if it asks for average precision."""
-        return "ap50" in self.measure
 
 
 GATES = (
@@ -103,19 +98,23 @@ def evaluate(
             reason = f"{name} was not verified: {why}"
             found.append(Finding(gate.check, NOT_VERIFIED, reason, facts=facts | {"why": why}))
             continue
-        at_least = gate.limit.endswith("_min")
-        holds = bool(value >= threshold) if at_least else bool(value <= threshold)  # NaN holds neither
-        reason = f"{name} is {_number(value)}, expected {'at least' if at_least else 'at most'} {_number(threshold)}"
-        if holds:
-            found.append(Finding(gate.check, VERIFIED, reason, facts=facts))
-        else:
+        finding = held(gate.check, name, value, threshold, gate.limit.endswith("_min"), gate.code)
+        if finding.state == FAILED:
             facts["worst"] = worst_by(samples, gate.worst)
-            found.append(Finding(gate.check, FAILED, coded(gate.code, reason), facts=facts))
+        found.append(replace(finding, facts=facts))
     return found
 
 
+def held(check: str, name: str, value: float, limit: float, is_least: bool, code: str = "beyond-gate") -> Finding:
+    """Hold a value against its limit, the smallest that passes if `is_least`, else the largest; NaN never holds."""
+    holds = bool(value >= limit) if is_least else bool(value <= limit)
+    reason = f"{name} is {_number(value)}, expected {'at least' if is_least else 'at most'} {_number(limit)}"
+    facts = {"gate": name, "measures": name, "threshold": limit, "value": value}
+    return Finding(check, VERIFIED if holds else FAILED, reason if holds else coded(code, reason), facts=facts)
+
+
 def worst_by(samples: Sequence[SampleFacts], column: str) -> list[dict[str, str]]:
-    """The WORST samples by a column: {sample, error} of each."""
+    """List the WORST samples by a column: {sample, error} of each."""
     rows = sorted(samples, key=lambda row: -getattr(row, column))[:WORST]
     what = column.removesuffix("_max").replace("_", " ")
     return [

@@ -114,7 +114,7 @@ def grafted(model: ir.Model, shown: Sequence[str], given: Collection[str] = ()) 
 
 
 def as_held(array: np.ndarray, dtype: ir.DataType | None) -> np.ndarray:
-    """The array in the type of a tensor, within the range of float16 where that is its type."""
+    """Convert an array to the type of a tensor, within the range of float16 where that is its type."""
     if dtype == ir.DataType.FLOAT16:
         array = np.clip(array, -MAX, MAX)
     return array if dtype is None else np.asarray(array, dtype.numpy())

@@ -23,7 +23,7 @@ _QUOTAS = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))  # f
 
 
 def lanes_of(runs: int) -> int:
-    """How many of so many runs go beside each other."""
+    """Choose how many of so many runs go beside each other."""
     return max(1, min(_MOST, runs, _processors()))
 
 
@@ -33,7 +33,7 @@ def threads_of(lanes: int) -> int:
 
 
 def in_lanes(items: Iterable[T], work: Callable[[T], R], lanes: int) -> Iterator[R]:
-    """What `work` makes of each item, in their order; an item is taken when it is needed, by the caller's thread."""
+    """Map items through `work`, in their order; an item is taken when it is needed, by the caller's thread."""
     if lanes == 1:
         yield from map(work, items)
         return

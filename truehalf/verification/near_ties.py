@@ -21,13 +21,14 @@ from functools import cache, partial
 import numpy as np
 import onnx_ir as ir
 
+from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.facts import is_op
 from truehalf.ir.ops import Trait, has, row_of
-from truehalf.verification.comparison import Comparison
+from truehalf.verification.comparison import Comparison, ReferenceFacts, compare_outputs
 from truehalf.verification.graft import Graft
-from truehalf.verification.metrics.half_steps import DRAWS, HalfSteps, moved, unit
+from truehalf.verification.metrics.half_steps import DRAWS, Response, moved, unit
 from truehalf.verification.metrics.yardstick import FLOOR, MASK, SLACK, compared_places, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
 from truehalf.verification.runs import Arrays, Part, Run, as_read, joined, outputs_of
@@ -56,8 +57,8 @@ class Rerun:
     parts: Callable[[Run], Iterable[Part]]
     kept: dict[object, list[list[Arrays]]] = field(default_factory=dict)
 
-    def half_steps(self, runs: Sequence[Run]) -> HalfSteps:
-        """Response of the reference to half a step of the inputs of these runs."""
+    def response(self, runs: Sequence[Run]) -> Response:
+        """Return the response of the reference to half a step of the inputs of these runs."""
 
         def step() -> str:
             first = next(iter(self.parts(runs[0])))
@@ -69,14 +70,14 @@ class Rerun:
                 self.kept[key] = self._on_moved_inputs(runs) if step() else []
             return [[(run.reference, made) for run, made in zip(runs, draw, strict=True)] for draw in self.kept[key]]
 
-        return HalfSteps(step, outputs)
+        return Response(step, outputs)
 
     def moved(self, part: Part, draw: int) -> Part:
-        """A part whose inputs are moved by half a step."""
+        """Move the inputs of a part by half a step."""
         return replace(part, feed={**part.feed, **moved(part.feed, self.spec, (draw, part.number, part.start))})
 
     def _on_moved_inputs(self, runs: Sequence[Run]) -> list[list[Arrays]]:
-        """Outputs of the reference by draw and run; empty where it does not run so."""
+        """Run the reference on moved inputs: outputs by draw and run; empty if it does not run so."""
 
         def outputs(run: Run, draw: int) -> Arrays:
             parts, file = [self.moved(part, draw) for part in self.parts(run)], self.reference()
@@ -88,31 +89,45 @@ class Rerun:
             return []
 
 
-def without_near_ties(
-    runs: Sequence[Run], rerun: Rerun | None, measure: Callable[[Sequence[Run], int], Comparison]
+def compare_without_ties(
+    runs: Sequence[Run],
+    rerun: Rerun | None,
+    spec: IoSpec,
+    options: VerifyConfig,
+    facts: ReferenceFacts,
+    outputs_only: bool = False,
 ) -> Comparison:
-    """Measure runs; where an output or a gate fails, beside a reference that has decided on the candidate's operands.
+    """Compare outputs; where one or a gate fails, with those of a reference that has decided on the candidate's
+    operands.
 
     Args:
-        measure: of runs, and how many tensors of the candidate the reference was given.
+        rerun: both files; None: no near tie is looked for.
+        runs, spec, options, facts, outputs_only: see truehalf.verification.comparison.compare_outputs; the response is
+            that of `rerun`.
     """
-    seen = measure(runs, 0)
-    if rerun is None or rerun.candidate is None or not seen.may_be_ties:
-        return seen
-    known = {str(value.name) for node in rerun.candidate.file.model.graph for value in node.outputs if value.name}
-    names, choices = operands(rerun.reference().file.model, known)
+    if rerun is None:
+        return compare_outputs(runs, spec, options, facts, outputs_only)
+    facts = replace(facts, response=rerun.response(runs))
+    plain = compare_outputs(runs, spec, options, facts, outputs_only)
+    if rerun.candidate is None or not plain.may_be_ties:
+        return plain
+    shared = {str(value.name) for node in rerun.candidate.file.model.graph for value in node.outputs if value.name}
+    names, choices = operands(rerun.reference().file.model, shared)
     try:
-        made = _decided_alike(runs, rerun, rerun.candidate, names, choices) if names else None
+        decided = _decided_alike(runs, rerun, rerun.candidate, names, choices) if names else None
     except StageError:  # a file does not run with these as outputs
-        made = None
-    return seen if made is None else measure(made, len(names))
+        decided = None
+    if decided is None:
+        return plain
+    facts = replace(facts, decided_on=len(names), count=plain.measures["reference"])
+    return compare_outputs(decided, spec, options, facts, outputs_only)
 
 
 def _decided_alike(
     runs: Sequence[Run], rerun: Rerun, candidate: OpenFile, names: Sequence[str], choices: Sequence[str]
 ) -> list[Run] | None:
-    """Runs beside the reference's outputs with the decisions that it makes of the candidate's operands; None where
-    these are not near its own.
+    """Run the reference with the decisions that it makes of the candidate's operands; None if these are not near its
+    own.
     """
     reference, outputs = rerun.reference(), list(runs[0].reference)
     theirs = _shown(rerun, runs, candidate, names)
@@ -214,7 +229,7 @@ def operands(model: ir.Model, known: Collection[str]) -> tuple[list[str], list[s
 
 
 def _choices(decision: ir.Node) -> Sequence[ir.Value]:
-    """Outputs of a decision that say what was decided; of a TopK no values."""
+    """List outputs of a decision that say what was decided; of a TopK no values."""
     place = row_of(decision).choice
     return decision.outputs[:1] if place is None else decision.outputs[place : place + 1]
 
@@ -228,7 +243,7 @@ def _decides(node: ir.Node) -> bool:
 
 
 def _origin(value: ir.Value | None, known: Collection[str]) -> ir.Value | None:
-    """The first float tensor of both files that functions which keep the order make an operand of; None where the
+    """Return the first float tensor of both files that functions which keep the order make an operand of; None if the
     operand is none itself.
     """
     origin = None

@@ -38,7 +38,6 @@ from truehalf.ir.proto.plugins import plugins_of
 from truehalf.ir.proto.refusals import checker_refusal, refused
 from truehalf.runtime.ort import CUDA, Session, custom_operators
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, not_checked
-from truehalf.verification.float16_shapes import float16_shape_arithmetic, shape_problem, shapes_unknown
 from truehalf.verification.lanes import lanes_of, threads_of
 from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_of, part_of, parts_of
 
@@ -71,7 +70,7 @@ class Ran:
     beyond_float16: Mapping[str, float]
 
     def findings(self) -> list[Finding]:
-        """What a run shows of kernels that accumulate in FP16, the nodes that did not run on CUDA, and inputs that
+        """List findings on kernels that accumulate in FP16, on nodes that did not run on CUDA, and on inputs that
         float16 does not hold.
         """
         found = [self._accumulation()]
@@ -144,7 +143,6 @@ class Remembered:
 # On the processors, and in the memory that truehalf.verification.activation_memory estimates: sums that are split take
 # more, and a device has its own.
 _IN_LANES = (FP32_CPU, Evaluation.emulated_fp16.value)
-_EMULATED = (Evaluation.emulated_fp16.value, Evaluation.emulated_fp16_pessimistic.value)
 # What runs FP16 itself, by the evaluation that asks for it; the other evaluations emulate it.
 BACKENDS: Mapping[str, Callable[[ModelFile], Runner]] = {
     Evaluation.cuda.value: lambda file: Session(file.runnable, CUDA),
@@ -152,12 +150,12 @@ BACKENDS: Mapping[str, Callable[[ModelFile], Runner]] = {
 
 
 def evaluation_of(file: ModelFile, asked: str) -> str:
-    """What runs a file: as asked where it holds FP16, else "fp32-cpu"."""
+    """Choose the evaluation of a file: as asked if it holds FP16, else "fp32-cpu"."""
     return asked if holds_fp16(file.model) else FP32_CPU
 
 
 def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
-    """What runs a file by an evaluation, none of which is ever replaced by another.
+    """Open a Runner for an evaluation, none of which is ever replaced by another.
 
     Args:
         lanes: how many runs go beside each other (truehalf.verification.lanes).
@@ -174,7 +172,7 @@ def open_runner(file: ModelFile, evaluation: str, lanes: int = 1) -> Runner:
 
 
 def is_pessimistic(evaluation: str) -> bool:
-    """Whether sums inside nodes are rounded, too."""
+    """True if sums inside nodes are rounded, too."""
     return evaluation == Evaluation.emulated_fp16_pessimistic.value
 
 
@@ -203,49 +201,20 @@ class OpenFile:
         self.file, self.evaluation, self._called = file, evaluation, called
         self._lanes = lanes
         self._beyond_float16: list[tuple[str, float]] = []  # by run
-        self._unrounded: OpenFile | None = None
         with self._naming():
             self.runner = runner or open_runner(file, evaluation, lanes)
 
     @property
     def ran(self) -> Ran:
-        """How it ran up to now."""
+        """How the file ran up to now."""
         runner, largest = self.runner, dict(sorted(self._beyond_float16, key=lambda found: found[1]))
         return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, largest)
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype]:
-        """Of the inputs, as the file states them."""
+        """Types of the inputs, as the file states them."""
         inputs = self.file.model.graph.inputs
         return {str(value.name): np.dtype(value.dtype.numpy()) for value in inputs if value.dtype is not None}
-
-    @cached_property
-    def shape_nodes(self) -> list[str]:
-        """See truehalf.verification.float16_shapes; none of a file that is not emulated."""
-        return float16_shape_arithmetic(self.file.model) if self.evaluation in _EMULATED else []
-
-    def unrounded_shapes(
-        self, expected: Arrays, rounded: Arrays, run: Callable[[OpenFile], Arrays], place: str
-    ) -> tuple[str | None, str | None]:
-        """What is wrong with the shapes that FP16 arithmetic decides, where it is not rounded between nodes; or why
-        that is not known. Nones of a file that has no such arithmetic.
-
-        Args:
-            expected: outputs of the reference.
-            rounded: outputs of this file; those that are missing have no shape.
-            run: what the file as given outputs.
-            place: what the run is called.
-        """
-        if not self.shape_nodes:
-            return None, None
-        try:
-            # The CPU provider does not round between nodes.
-            self._unrounded = self._unrounded or OpenFile(self.file, FP32_CPU, called=self._called)
-            return shape_problem(expected, run(self._unrounded), rounded, self.shape_nodes, place), None
-        except UnevenShapes as error:
-            return str(error), None
-        except StageError as error:
-            return None, shapes_unknown(self.shape_nodes, error)
 
     def run(self, part: Part) -> Arrays:
         """Outputs by name; of arrays that are float32 where the file takes float16, or the other way round. Samples are
@@ -268,7 +237,7 @@ class OpenFile:
             return joined(parts)
 
     def run_all(self, samples: Sequence[Sample], batch: int, alone: bool = False) -> Arrays:
-        """Outputs on all samples, [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
+        """Run all samples: outputs [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
 
         Args:
             alone: one run at a time, as one may take all the memory that a verification has.
@@ -280,7 +249,7 @@ class OpenFile:
         return outputs_of((part for part, _ in parts), self.run, 1 if alone else self._lanes)
 
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The largest finite |x| of each float32 input that the file takes as float16, where it becomes an Inf."""
+        """Measure the largest finite |x| of each float32 input that the file takes as float16, where it becomes Inf."""
         found = {}
         for name, array in feed.items():
             if array.dtype == np.float32 and self.dtypes.get(name) == np.float16:
@@ -292,8 +261,6 @@ class OpenFile:
     def close(self) -> None:
         """Free what runs it."""
         self.runner.close()
-        if self._unrounded is not None:
-            self._unrounded.close()
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:
@@ -308,7 +275,7 @@ class OpenFile:
 
 
 def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:
-    """A file with what runs it where an evaluation is asked for.
+    """Open a file by the evaluation that is asked for.
 
     Args:
         runs: how many there will be; many go beside each other.
@@ -365,6 +332,6 @@ def _reason(path: Path, error: StageError) -> str:
 
 
 def _node(error: StageError) -> dict[str, str]:
-    """The node that ONNX Runtime names."""
+    """Read the node that ONNX Runtime names."""
     named = _NODE.search(str(error))
     return {"node": named[1]} if named else {}

@@ -63,7 +63,7 @@ def propose_spec(
 
 
 def _as_read(found: Proposal, entry: InputSpec, applied: Preprocessing, is_told: bool) -> Proposal:
-    """With the preprocessing that images have had, of which their pixels say nothing."""
+    """Add the preprocessing that images have had, of which their pixels say nothing."""
     image = found.spec.image_input
     pixels = {**entry.pixels, **applied.declared()}
     image = input_of(TensorSpec(image.name, None, image.dtype, image.shape), str(image.kind), pixels)

@@ -1,4 +1,4 @@
-"""Does an output react to the input? A file that outputs the same whatever it is fed may be right on every sample.
+"""Reaction of outputs to the input: a file that outputs the same whatever it is fed may be right on every sample.
 
     failed         the output moves from sample to sample by less than FOLLOWS of what the reference's does, counted
                    where that moves by more than STEPS of FP16
@@ -32,56 +32,79 @@ STEPS = 2.0  # of FP16 at the value itself: what moves by more is another number
 FOLLOWS = 0.25  # root mean squares around the mean; of a move by STEPS rounding leaves half, and errors only add to it
 
 
-@dataclass(frozen=True)
-class Observed:
-    """One output of both files on samples.
-
-    Attributes:
-        name: of the output.
-        reference, candidate: one array for each sample.
-        samples: a digest of each sample's inputs.
-        always: whether it counts also where another output reacts, see above.
-        arbitrary: whether the weights are random and it holds what they choose.
-    """
+@dataclass(frozen=True, eq=False)
+class _Output:
+    """One output of both files: arrays by sample, or by run."""
 
     name: str
     reference: Sequence[np.ndarray]
     candidate: Sequence[np.ndarray]
-    samples: Sequence[str]
-    always: bool = True
-    arbitrary: bool = False
+    inputs: Collection[str]  # digests of what went in
 
 
-def reactions(outputs: Sequence[Observed]) -> list[Finding]:
-    """Judge all outputs of a file together; no node is to blame for what is open."""
-    alike = [output.name for output in outputs if len({*output.samples}) < 2]
-    shares = {output.name: _share(output) for output in outputs if output.name not in alike}
+def reactions(
+    runs: Sequence[Run], names: Iterable[str], together: Collection[str], is_arbitrary: bool = False
+) -> list[Finding]:
+    """Judge outputs of a file together; no node is to blame for what is open.
+
+    Args:
+        names: of outputs that both files have.
+        together: outputs that make up detections.
+        is_arbitrary: the weights are random, and `together` holds what they choose.
+    """
+    outputs = [_observed(runs, name) for name in names]
+    alike = [each for each in outputs if len({*each.inputs}) < 2]
+    moving = [each for each in outputs if each not in alike]
+    shares = {each.name: _share(each, each.name in together) for each in moving}
     none_reacts = not alike and all(share is None for share in shares.values())
-    chosen_react = any(output.arbitrary and not _is_constant(output.candidate) for output in outputs)
-    found: list[Finding] = []
-    for output in (each for each in outputs if each.name in shares):
-        share, state = shares[output.name], FAILED
-        if share is None and (output.always or none_reacts):
+    chosen = [each for each in outputs if each.name in together] if is_arbitrary else []
+    chosen_react = any(not _is_constant(each.candidate) for each in chosen)
+    findings: list[Finding] = []
+    for each in moving:
+        share, state = shares[each.name], FAILED
+        if share is None and (none_reacts or (each.candidate[0].dtype.kind == "f" and each.name not in together)):
             why, state = "the reference's moves by no more than FP16 shows; nothing says that it is right", NOT_VERIFIED
         elif share is None or share >= FOLLOWS:
             continue
         else:
             why = f"it moves by {share:.2%} of what the reference's does: it ignores its input"
-            if output.arbitrary and chosen_react:
+            if each in chosen and chosen_react:
                 why, state = f"{why}, or the weights, which are random, choose other queries", NOT_VERIFIED
-        reason = coded("input-ignored", f"output {output.name!r} on {len(output.samples)} samples, which differ: {why}")
-        facts = {"output": output.name}
-        found.append(Finding("reaction", state, reason, no_node=state == NOT_VERIFIED, facts=facts))
-    if alike and len(found) < len(outputs):
-        count = max(len(output.samples) for output in outputs if output.name in alike)
+        reason = coded("input-ignored", f"output {each.name!r} on {len(each.inputs)} samples, which differ: {why}")
+        findings.append(Finding("reaction", state, reason, no_node=state == NOT_VERIFIED, facts={"output": each.name}))
+    if alike and len(findings) < len(outputs):
+        count = max(len(each.inputs) for each in alike)
         samples = "there is one sample" if count == 1 else f"the {count} samples are all alike"
-        named = ", ".join(map(repr, alike))
+        named = ", ".join(repr(each.name) for each in alike)
         reason = f"whether {named} react{'s' * (len(alike) == 1)} to the input: {samples}; give samples that differ"
-        found.append(Finding("reaction", NOT_VERIFIED, coded("samples-alike", reason), decides=False))
-    return found or [Finding("reaction", VERIFIED, "the outputs change with the input")]
+        findings.append(Finding("reaction", NOT_VERIFIED, coded("samples-alike", reason), decides=False))
+    return findings or [Finding("reaction", VERIFIED, "the outputs change with the input")]
 
 
-def _share(output: Observed) -> float | None:
+def _observed(runs: Sequence[Run], name: str) -> _Output:
+    """Split an output by sample where axis 0 of inputs counts them and an axis of the output does (the first of that
+    length, or axis 0 of a multiple of it), else by run.
+    """
+    sides = [[np.asarray(side[name]) for side in (run.reference, run.candidate)] for run in runs]
+    split = [[_by_sample(array, len(run.inputs)) for array in pair] for pair, run in zip(sides, runs, strict=True)]
+    if any(part is None for pair in split for part in pair):
+        inputs = [" ".join(run.inputs) for run in runs]
+        reference, candidate = zip(*sides, strict=True)
+        return _Output(name, reference, candidate, inputs)
+    reference, candidate = ([row for part in side for row in part or ()] for side in zip(*split, strict=True))
+    return _Output(name, reference, candidate, [sample for run in runs for sample in run.inputs])
+
+
+def _by_sample(values: np.ndarray, samples: int) -> list[np.ndarray] | None:
+    """One array for each sample; None where no axis counts them."""
+    if samples in values.shape:
+        return [*np.moveaxis(values, values.shape.index(samples), 0)]
+    if values.ndim and len(values) > samples > 1 and len(values) % samples == 0:
+        return [*values.reshape(samples, len(values) // samples, *values.shape[1:])]
+    return None
+
+
+def _share(output: _Output, is_together: bool) -> float | None:
     """Measure how far an output moves from sample to sample, as a share of how far the reference's does; None if it
     does not move, and FP16 need not show that it should.
     """
@@ -90,7 +113,8 @@ def _share(output: Observed) -> float | None:
         return None
     follows = 0.0 if _is_constant(candidate) else 1.0
     if len({array.shape for array in (*reference, *candidate)}) > 1:
-        return follows if output.always else 1.0  # as many detections as there are: their gates judge it
+        is_counted = is_together or candidate[0].dtype.kind != "f"
+        return 1.0 if is_counted else follows  # as many detections as there are: their gates judge it
     if reference[0].dtype.kind != "f":
         return follows
     with np.errstate(invalid="ignore", over="ignore"):
@@ -113,43 +137,3 @@ def _moved(arrays: Sequence[np.ndarray], places: np.ndarray) -> float:
 def _is_constant(arrays: Sequence[np.ndarray]) -> bool:
     first = arrays[0]
     return all(np.array_equal(first, each, equal_nan=first.dtype.kind == "f") for each in arrays[1:])
-
-
-def observed(
-    runs: Sequence[Run],
-    names: Iterable[str],
-    together: Collection[str],
-    arbitrary: bool = False,
-) -> list[Observed]:
-    """Outputs of two files; by sample where axis 0 of inputs counts them and an axis of the outputs does (the first of
-    that length, or axis 0 of a multiple of it), else by run.
-
-    Args:
-        names: of outputs that both have.
-        together: outputs that make up detections.
-        arbitrary: whether the weights are random, and `together` holds what they choose.
-    """
-    found = []
-    for name in names:
-        pairs = [(np.asarray(run.reference[name]), np.asarray(run.candidate[name])) for run in runs]
-        rows = [len(run.inputs) for run in runs]
-        parted = [(_by_sample(a, n), _by_sample(b, n)) for (a, b), n in zip(pairs, rows, strict=True)]
-        sides = [[each for each in side if each is not None] for side in zip(*parted, strict=True)]
-        if all(len(side) == len(runs) for side in sides):
-            reference, candidate = ([np.asarray(row) for each in side for row in each] for side in sides)
-            samples = [sample for run in runs for sample in run.inputs]
-        else:
-            reference, candidate = ([pair[side] for pair in pairs] for side in (0, 1))
-            samples = [" ".join(run.inputs) for run in runs]
-        always = pairs[0][1].dtype.kind == "f" and name not in together
-        found.append(Observed(name, reference, candidate, samples, always, arbitrary and name in together))
-    return found
-
-
-def _by_sample(values: np.ndarray, samples: int) -> np.ndarray | None:
-    """[samples, ...]; None where no axis counts them."""
-    if samples in values.shape:
-        return np.moveaxis(values, values.shape.index(samples), 0)
-    if values.ndim and len(values) > samples > 1 and len(values) % samples == 0:
-        return values.reshape(samples, len(values) // samples, *values.shape[1:])
-    return None

@@ -16,7 +16,6 @@ from truehalf.verification.localize.locate import Place, Suspect, first_bad_node
 from truehalf.verification.metrics.detections import DetectionSummary
 from truehalf.verification.metrics.kinds import ClassAgreement
 from truehalf.verification.metrics.outputs import OutputErrors
-from truehalf.verification.open_file import Ran
 from truehalf.verification.pinning.as_argument import pins_flags
 from truehalf.verification.user_metrics import CHECK as USER_METRICS
 
@@ -124,22 +123,22 @@ class Report:
 
     @property
     def reasons(self) -> list[str]:
-        """Why it did not pass, failures first; empty when it did."""
+        """Reasons why it did not pass, failures first; empty when it did."""
         return reasons_of(self.findings)
 
     @property
     def not_verified(self) -> list[str]:
-        """What was not verified, and why."""
+        """Caveats: findings that were not verified, and why."""
         return open_of(self.findings)
 
     @property
     def pins(self) -> str:
-        """What keeps the nodes at fault FP32, as flags of `truehalf convert`; empty where none is known."""
+        """Flags of `truehalf convert` that keep the nodes at fault FP32; empty where none is known."""
         return pins_flags(self.place.node_block_list) if self.place else ""
 
     @property
     def suspects(self) -> Sequence[Suspect]:
-        """The likeliest first; empty where nothing was looked for."""
+        """Suspects, the likeliest first; empty where nothing was looked for."""
         return self.place.suspects if self.place else []
 
     @property
@@ -151,7 +150,7 @@ class Report:
         return first_bad_node(self.suspects, failed=not self.passed)
 
     def to_json(self) -> JsonObject:
-        """The report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
+        """Convert the report for JSON; numbers that JSON does not have become "nan", "inf", "-inf"."""
         found = [finding.as_dict() for finding in self.findings]
         place = asdict(self.place) if self.place else None
         content: JsonObject = plain(
@@ -168,14 +167,3 @@ class Report:
             }
         )
         return content
-
-
-def report_on(
-    comparison: Comparison | None, findings: Sequence[Finding], ran: Ran, reference_evaluation: str
-) -> Report:
-    """The report on a file, before it is looked for where it goes wrong.
-
-    Args:
-        comparison: None of a file that fails as it lies on disk: nothing was run.
-    """
-    return Report(findings, ran.evaluation, ran.provider, reference_evaluation, comparison)

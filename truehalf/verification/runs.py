@@ -77,23 +77,23 @@ def as_type(array: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def as_read(value: Any) -> np.ndarray:
-    """An output as it is compared: floats of any width as float32."""
+    """Convert an output for comparison: floats of any width to float32."""
     array = np.asarray(value)
     return array if array.dtype.kind in "iubOSU" else array.astype(np.float32)
 
 
-def parts_of(samples: Sequence[Sample], size: int, told: str) -> Iterator[tuple[Part, list[Sample]]]:
-    """Runs of `size` samples at most, with these samples.
+def parts_of(samples: Sequence[Sample], size: int, label: str) -> Iterator[tuple[Part, list[Sample]]]:
+    """Yield runs of `size` samples at most, with these samples.
 
     Args:
-        told: label of the progress.
+        label: of the progress.
     """
-    for number, group in enumerate(track(batches(samples, size), told, -(-len(samples) // size))):
+    for number, group in enumerate(track(batches(samples, size), label, -(-len(samples) // size))):
         yield Part(stacked(group), len(group), [sample.name for sample in group], start=number * size), group
 
 
 def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays], lanes: int = 1) -> dict[str, np.ndarray]:
-    """Outputs of consecutive runs as one, floats as float32.
+    """Join outputs of consecutive runs, floats as float32.
 
     Args:
         lanes: how many runs go beside each other.
@@ -106,7 +106,7 @@ def outputs_of(parts: Iterable[Part], run: Callable[[Part], Arrays], lanes: int 
 
 
 def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """Outputs of consecutive batches as one.
+    """Join outputs of consecutive batches.
 
     Raises:
         UnevenShapes: when the shape of an output varies from batch to batch beyond its first axis.
@@ -126,5 +126,5 @@ def joined(parts: Sequence[Arrays]) -> dict[str, np.ndarray]:
 
 
 def part_of(feed: Arrays, start: int, count: int) -> dict[str, np.ndarray]:
-    """Samples `start` to `start + count - 1` of axis 0, as far as there are any."""
+    """Select samples `start` to `start + count - 1` of axis 0, as far as there are any."""
     return {name: array[start : start + count] for name, array in feed.items()}

@@ -12,6 +12,8 @@ from truehalf.verification.metrics.detections import Matching
 from truehalf.verification.metrics.outputs import errors_by_sample
 from truehalf.verification.runs import Run
 
+_ERRORS = ("box_error_px", "score_error", "low_score_error", "rank_error")
+
 
 @dataclass(frozen=True)
 class SampleFacts:
@@ -38,14 +40,14 @@ class SampleFacts:
     @property
     def badness(self) -> tuple[float, ...]:
         """Sort key of a sample, the heaviest difference first; zeros if nothing differs."""
-        spreads = (self.box_error_px_max, self.score_error_max, self.low_score_error_max, self.rank_error_max)
-        return (self.nonfinite, self.missed + self.extra, max(spreads), self.tensor_rms)
+        largest = max(getattr(self, f"{name}_max") for name in _ERRORS)
+        return (self.nonfinite, self.missed + self.extra, largest, self.tensor_rms)
 
 
 def facts_by_sample(
     runs: Sequence[Run], plain: Sequence[str], matchings: Sequence[Matching], classes: str = ""
 ) -> list[SampleFacts]:
-    """A row for each sample, in their order; for a run whose axis 0 counts none, one.
+    """Measure a row for each sample, in their order; for a run whose axis 0 counts none, one.
 
     Args:
         plain: outputs that are judged by themselves.
@@ -65,10 +67,7 @@ def facts_by_sample(
                 "missed": one.missed,
                 "label_flips": len(one.relabelled),
                 "extra": len(one.extra),
-                "box_error_px_max": _largest(one.box_error_px),
-                "score_error_max": _largest(one.score_error),
-                "low_score_error_max": _largest(one.low_score_error),
-                "rank_error_max": _largest(one.rank_error),
+                **{f"{name}_max": _largest(getattr(one, name)) for name in _ERRORS},
             }
         elif classes:
             found = {"label_flips": int(run.reference[classes][row].argmax() != run.candidate[classes][row].argmax())}
@@ -78,8 +77,8 @@ def facts_by_sample(
 
 
 def worst_samples(rows: Sequence[SampleFacts], count: int) -> list[int]:
-    """Positions of the samples that differ most; samples in which neither the reference nor the file finds anything
-    come last.
+    """Order positions of the samples that differ most; samples in which neither the reference nor the file detects
+    anything come last.
     """
     order = sorted(range(len(rows)), key=lambda i: (*rows[i].badness, rows[i].reference > 0), reverse=True)
     return order[:count]
@@ -90,7 +89,7 @@ def _largest(errors: np.ndarray) -> float:
 
 
 def _nonfinite(run: Run, row: int, output: str) -> int:
-    """NaN and Inf of a sample; where the reference has a value for each, those that it has not."""
+    """Count NaN and Inf of a sample; where the reference has a value for each, those that it has not."""
     values, expected = np.asarray(run.candidate[output]), np.asarray(run.reference[output])
     if values.dtype.kind != "f":
         return 0

@@ -14,16 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Content of reports/verify.json, as truehalf.verification.report.Report.to_json writes it; that class has the
-    meaning of the keys.
-    """
+    """Read keys of reports/verify.json; truehalf.verification.report.Report has their meaning."""
 
-    status: str = "done"
     verdict: str = "not verified"
     reasons: Sequence[str] = ()
     not_verified: Sequence[str] = ()
-    findings: Sequence[JsonObject] = ()
-    checks: Mapping[str, JsonObject] = field(default_factory=dict)
     evaluation: str = ""
     provider: str = ""
     samples: int = 0
@@ -37,19 +32,8 @@ class VerifyReport:
     matched_fraction: float | None = None
     reference: int | None = None
     matched: int | None = None
-    missed: int | None = None
-    extra: int | None = None
-    label_flips: int | None = None
-    ap50: float | None = None
     ap50_95: float | None = None
     ap50_95_fp32: float | None = None
-    ap50_95_drop: float | None = None
-    self_ap50_95: float | None = None
-    box_error_px_p99: float | None = None
-    box_error_px_max: float | None = None
-    score_error_p99: float | None = None
-    score_error_max: float | None = None
-    rank_error_p99: float | None = None
     top1_agreement: float | None = None
 
     @classmethod

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from truehalf.codes import coded
 from truehalf.config.verification import METRIC
 from truehalf.errors import StageError
 from truehalf.user_code import described, imported
-from truehalf.verification.findings import FAILED, VERIFIED, Finding
+from truehalf.verification.findings import Finding
+from truehalf.verification.gates import held
 from truehalf.verification.runs import Arrays, Run, joined
 
 CHECK = "metrics"
@@ -31,7 +31,7 @@ class UserMetric:
     Attributes:
         name: module:function.
         function: of both files' outputs.
-        at_least: whether the limit is the smallest value that passes, else the largest.
+        at_least: True if the limit is the smallest value that passes, else it is the largest.
         limit: of the value.
     """
 
@@ -41,7 +41,7 @@ class UserMetric:
     limit: float
 
     def value(self, runs: Sequence[Run]) -> float:
-        """The worst value over all runs; NaN is worse than any.
+        """Compute the worst value over all runs; NaN is worse than any.
 
         Raises:
             StageError: when the function raises, or returns something else than a number.
@@ -64,7 +64,7 @@ class UserMetric:
 
 
 def user_metrics(entries: Sequence[str]) -> list[UserMetric]:
-    """The functions that entries of verify.metrics name, in the current folder or in what is installed.
+    """Import the functions that entries of verify.metrics name, in the current folder or from installed packages.
 
     Raises:
         StageError: see truehalf.user_code.imported.
@@ -77,17 +77,9 @@ def user_metrics(entries: Sequence[str]) -> list[UserMetric]:
 
 
 def judge_metrics(runs: Sequence[Run], entries: Sequence[str]) -> list[Finding]:
-    """A gate for each entry of verify.metrics; outputs that a file does not have are missing in what it is given."""
-    found = []
-    for metric in user_metrics(entries):
-        value = metric.value(runs)
-        holds = value >= metric.limit if metric.at_least else value <= metric.limit  # NaN holds neither
-        bound = "at least" if metric.at_least else "at most"
-        reason = f"{metric.name} is {value:.4g}, expected {bound} {metric.limit:.4g}"
-        facts = {"gate": metric.name, "measures": metric.name, "threshold": metric.limit, "value": value}
-        verdict = (VERIFIED, reason) if holds else (FAILED, coded("beyond-gate", reason))
-        found.append(Finding(CHECK, *verdict, facts=facts))
-    return found
+    """Judge a gate for each entry of verify.metrics; outputs that a file does not have are missing in its arguments."""
+    metrics = user_metrics(entries)
+    return [held(CHECK, metric.name, metric.value(runs), metric.limit, metric.at_least) for metric in metrics]
 
 
 def _joined(runs: Sequence[Run]) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:

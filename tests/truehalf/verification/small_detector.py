@@ -132,7 +132,7 @@ def unlabelled(count: int = 12) -> list[Sample]:
 def labelled(count: int = 12) -> list[Sample]:
     """Samples whose true boxes are what the FP32 model finds."""
     samples = unlabelled(count)
-    found = freeze(Detector(), samples, SPEC, 5).found
+    found = freeze(Detector(), samples, SPEC, 5).detections
     kept = [detections.scores >= 0.5 for detections in found]
     return [Sample(s.name, s.arrays, f.boxes_px[k], f.labels[k]) for s, f, k in zip(samples, found, kept, strict=True)]
 

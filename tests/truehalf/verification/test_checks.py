@@ -100,17 +100,6 @@ def test_a_sum_of_more_terms_than_are_rounded_is_no_pass(evaluation: str) -> Non
         assert [finding.decides for finding in found if finding.check == "accumulation"] == [decides]
 
 
-def test_each_evaluation_that_verifies_the_sums_has_its_own_reason() -> None:
-    evaluations = ("fp32-cpu", "cuda", "emulated-fp16-pessimistic")
-    assert len({rows(evaluation=evaluation)["accumulation"]["reason"] for evaluation in evaluations}) == 3
-
-
-def test_of_many_nodes_the_first_are_named_and_the_others_counted() -> None:
-    (said,) = findings(evaluation="cuda", not_split={f"/n{i}": "why" for i in range(12)})
-    expect(said.reason, "sums-not-rounded", 12, *(f"/n{i}: why" for i in range(10)), 2)
-    assert "/n10" not in said.reason
-
-
 def test_nodes_of_a_cuda_session_that_ran_on_the_cpu_are_said() -> None:
     assert open_of(findings(evaluation="cuda")) == []
     (said,) = open_of(findings(evaluation="cuda", cpu_nodes=[f"n{i} (Mul)" for i in range(12)]))

@@ -6,7 +6,7 @@ import numpy as np
 import onnx.parser
 import onnx_ir as ir
 
-from truehalf.verification.graft import Graft, grafted
+from truehalf.verification.graft import Graft
 
 X = {"x": np.float32([[1.5, -2.0], [0.25, 4.0]])}
 CHAIN = """g (float[2,2] x) => (float[2,2] y) <float[1] k = {3.0}>
@@ -23,20 +23,6 @@ def test_readers_read_what_is_given_and_the_computed_value_is_shown() -> None:
     shown = Graft(model(CHAIN), ["a", "b", "y"], ["a"]).run({**X, "a": np.ones((2, 2), np.float32)})
     assert shown["a"].tolist() == (X["x"] * 3).tolist()
     assert shown["b"].tolist() == [[-1, -1], [-1, -1]] and shown["y"].tolist() == [[0, 0], [0, 0]]
-
-
-def test_nothing_is_kept_that_no_shown_tensor_needs() -> None:
-    cut = grafted(model(CHAIN), ["y"], ["a", "b"])
-    assert [node.op_type for node in cut.graph] == ["Add"]
-    assert [value.name for value in cut.graph.inputs] == ["a/given", "b/given"]
-    given = {"a": np.ones((2, 2), np.float32), "b": np.ones((2, 2), np.float32)}
-    assert Graft(model(CHAIN), ["y"], ["a", "b"]).run({**X, **given})["y"].tolist() == [[2, 2], [2, 2]]
-
-
-def test_the_model_is_left_as_it_is() -> None:
-    whole = model(CHAIN)
-    grafted(whole, ["b"], ["a"])
-    assert [node.op_type for node in whole.graph] == ["Mul", "Neg", "Add"] and len(whole.graph.inputs) == 1
 
 
 def test_what_is_given_is_rounded_and_cut_as_float16_holds_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ import pytest
 from tests.messages import expect
 from tests.truehalf.verification.two_models import model, options
 from truehalf.verification.chain.compare import compare
-from truehalf.verification.reaction import Observed, reactions
+from truehalf.verification.findings import Finding
+from truehalf.verification.reaction import reactions
+from truehalf.verification.runs import Run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (6, 3)).astype(np.float32)
@@ -50,24 +51,33 @@ def test_samples_lie_along_another_axis(end: str, shape: str, tmp_path: Path) ->
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def seen(reference: Any, candidate: Any, **more: Any) -> Observed:
-    return Observed("y", [*np.array(reference)], [*np.array(candidate)], SAMPLES[: len(reference)], **more)
+def judged(together: str = "", is_arbitrary: bool = False, **outputs: Any) -> list[Finding]:
+    """Findings on outputs, each (values of the reference by sample, of the candidate); one run for each sample."""
+    count = len(next(iter(outputs.values()))[0])
+    sides = [{name: pair[side] for name, pair in outputs.items()} for side in (0, 1)]
+    rows = [[{name: np.asarray(side[name][i])[None] for name in side} for side in sides] for i in range(count)]
+    runs = [Run([name], 1, *row, [name]) for name, row in zip(SAMPLES, rows, strict=False)]
+    return reactions(runs, outputs, together.split(), is_arbitrary)
 
 
-def failures(*outputs: Observed) -> list[str]:
-    return [each.facts["output"] for each in reactions(outputs) if each.state == "failed"]
+def named(found: list[Finding], state: str) -> list[str]:
+    return [each.facts["output"] for each in found if each.state == state and each.decides]
 
 
-def unknown(*outputs: Observed) -> list[str]:
-    return [each.facts["output"] for each in reactions(outputs) if each.state == "not verified" and each.decides]
+def failures(reference: Any, candidate: Any) -> list[str]:
+    return named(judged(y=(reference, candidate)), "failed")
+
+
+def unknown(reference: Any, candidate: Any) -> list[str]:
+    return named(judged(y=(reference, candidate)), "not verified")
 
 
 def test_what_float16_swallows_is_not_verified() -> None:
-    near = 100 + np.array([[0.0], [0.01]])
-    assert (failures(seen(near, [[100.0], [100.0]])), unknown(seen(near, [[100.0], [100.0]]))) == ([], ["y"])
+    near, still = 100 + np.array([[0.0], [0.01]]), np.array([[100.0], [100.0]])
+    assert (failures(near, still), unknown(near, still)) == ([], ["y"])
     far = 100 + np.array([[0.0], [0.5]])
-    assert failures(seen(far, [[100.0], [100.0]])) == failures(seen(far, near)) == ["y"]
-    assert reactions([seen(far, (far + near) / 2)]) == reactions([seen(far, far)])
+    assert failures(far, still) == failures(far, near) == ["y"]
+    assert judged(y=(far, (far + near) / 2)) == judged(y=(far, far))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -78,43 +88,39 @@ def test_what_moves_by_a_fraction_of_what_it_should_ignores_its_input(seed: int)
     base = rng.normal(0, 4, shape[1:])
     moved = np.abs(base).max() * 0.02 * rng.normal(0, 1, shape)
     trace = (0.1, 0.01, 1e-5)[seed % 3] * np.roll(moved, seed % 2, axis=0)
-    assert failures(seen(base + moved, base + trace)) == ["y"]
+    assert failures(base + moved, base + trace) == ["y"]
     rounded = (base + moved).astype(np.float16)
     for good in (rounded, base + moved + rng.normal(0, 0.02, shape), base + 0.5 * moved):
-        assert not failures(seen(base + moved, good)) and not unknown(seen(base + moved, good))
+        assert not failures(base + moved, good) and not unknown(base + moved, good)
 
 
 def test_values_that_float16_swallows_beside_one_that_moves() -> None:
     """1000 + 0.1 i is the same in FP16; only what moves by more than FP16's steps has to."""
     small = 1000 + 0.1 * np.arange(6)[:, None] * np.ones(50)
     reference = np.concatenate([small, np.arange(6)[:, None]], axis=1)
-    assert not failures(seen(reference, reference.astype(np.float16)))
+    assert not failures(reference, reference.astype(np.float16))
 
 
 @pytest.mark.parametrize("values", [[3, 3], [True, True], ["a", "a"]])
 def test_a_count_that_is_always_the_same_does_not_count_alone(values: Any) -> None:
-    same = Observed("n", [*np.array(values)], [*np.array(values)], SAMPLES[:2], always=False)
-    moving = seen([[1.0], [2.0]], [[1.0], [2.0]])
-    assert unknown(same) == ["n"] and unknown(same, moving) == []
-    assert unknown(replace(same, always=True), moving) == ["n"]
+    moving = [[1.0], [2.0]]
+    assert named(judged(n=(values, values)), "not verified") == ["n"]
+    assert named(judged(n=(values, values), y=(moving, moving)), "not verified") == []
+    assert named(judged(n=(moving[:1] * 2,) * 2, y=(moving, moving)), "not verified") == ["n"], "floats count"
 
 
 def test_what_random_weights_choose_is_not_verified_beside_what_reacts() -> None:
     moving, still = [np.zeros(2), np.ones(2)], [np.ones(2)] * 2
-    boxes = Observed("boxes", moving, still, SAMPLES[:2], always=False, arbitrary=True)
-    logits = Observed("logits", moving, moving, SAMPLES[:2], always=False, arbitrary=True)
-    assert (failures(logits, boxes), unknown(logits, boxes)) == ([], ["boxes"])
-    assert failures(replace(logits, candidate=still), boxes) == ["logits", "boxes"], "none reacts"
-    assert failures(logits, replace(boxes, arbitrary=False)) == ["boxes"], "trained weights"
+    both, boxes = (moving, moving), (moving, still)
+    found = judged("logits boxes", True, logits=both, boxes=boxes)
+    assert (named(found, "failed"), named(found, "not verified")) == ([], ["boxes"])
+    assert named(judged("logits boxes", True, logits=boxes, boxes=boxes), "failed") == ["logits", "boxes"]
+    assert named(judged("logits boxes", logits=both, boxes=boxes), "failed") == ["boxes"], "trained weights"
 
 
 def test_nan_and_shapes() -> None:
-    nan = [np.array([np.nan, 1.0]), np.array([np.nan, 1.0])]
-    assert unknown(Observed("y", nan, nan, SAMPLES[:2])) == ["y"]
-    moving = [np.ones(2), np.ones(3)]
-    assert failures(Observed("y", moving, [np.ones(2)] * 2, SAMPLES[:2])) == ["y"]
+    nan = [np.array([np.nan, 1.0])] * 2
+    assert unknown(nan, nan) == ["y"]
+    assert failures([np.ones(2), np.ones(3)], [np.ones(2)] * 2) == ["y"]
     mask = [np.array([-np.inf, 0]), np.array([0, -np.inf])]
-    assert failures(Observed("y", mask, [np.zeros(2)] * 2, SAMPLES[:2])) == ["y"]
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
+    assert failures(mask, [np.zeros(2)] * 2) == ["y"]

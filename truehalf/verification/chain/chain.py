@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ from truehalf.verification.localize.node_errors import error_profile
 from truehalf.verification.open_file import FP32_CPU, is_pessimistic, judge_file
 from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 from truehalf.verification.pinning.reconversion import Reconversion
-from truehalf.verification.report import Report, report_on
+from truehalf.verification.report import Report
 from truehalf.verification.samples import worst_samples
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
@@ -118,8 +118,8 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
     images = _tried("pictures of the samples", findings, pictures, _MISSING) or []
     graph = _tried("the outline of the graph", findings, lambda: outline(last), _MISSING)
     short = {name: _short(each) for name, each in stages.items()}
-    report = replace(
-        report_on(comparison, findings, final.ran, "torch"),
+    report = Report(
+        *(findings, final.ran.evaluation, final.ran.provider, "torch", comparison),
         left_out=made.left_out,
         place=place,
         stages={**dict.fromkeys(MEASURED_STAGES, NOT_MEASURED), **short, "engine": ENGINE},
@@ -142,7 +142,9 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
 def _measured_all(
     judge: Judge, final: FileResult, files: Mapping[str, ModelFile], made: Making, total: int
 ) -> dict[str, StageFacts]:
-    """Facts of all stages; of the final one alone where the reference is of the first of `total` samples."""
+    """Collect the facts of all stages; of the final one alone where the reference has only the first of `total`
+    samples.
+    """
     if len(judge.reference.names) < total:
         return {FINAL: final.facts}
     known = {**(made.measured or {}), files[FINAL].digest: final.facts}  # files of the same bytes are measured once
@@ -155,7 +157,7 @@ def _measured_all(
 def _at_fault(
     judge: Judge, fp32: ModelFile, last: ModelFile, made: Making, final: FileResult, findings: list[Finding]
 ) -> tuple[Place | None, SuggestedPins | None]:
-    """Where a failed file goes wrong, and further pins; a search that ends with an error adds a finding."""
+    """Locate the nodes at fault of a failed file, and search further pins; an error of a search becomes a finding."""
     if verdict_of(findings) != FAILED:
         return None, None
     options, what = judge.options, "where it goes wrong"
@@ -175,19 +177,19 @@ def _at_fault(
 
 
 def _tried(what: str, findings: list[Finding], search: Callable[[], T], code: str = "not-searched") -> T | None:
-    """What a search finds; None when it raises: the verdict stands, a finding says it."""
+    """Run a search; None if it raises: the verdict stands, and a finding says it."""
     return attempted(what, lambda text: findings.append(not_checked(text)), search, code)
 
 
 def _why_none(profile: list[NodeRow] | None, final: FileResult, options: VerifyConfig) -> str:
-    """Why there is no error of every node; empty where there is, and for a file without FP16."""
+    """Say why there is no error of every node; empty where there is one, and for a file without FP16."""
     if final.ran.evaluation == FP32_CPU or profile is not None:
         return ""
     return coded("not-searched", "it ended with an error, see above") if options.profile else "verify.profile is false"
 
 
 def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
-    """What a verification of `total` samples says nothing about."""
+    """Yield caveats: conditions that a verification of `total` samples does not cover."""
     final = stages[FINAL]
     rows, ran = final["batches"]["sizes"], final["samples"]
     if ran < total:
@@ -203,7 +205,7 @@ def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
 def profile_of(
     file: ModelFile, fp32: ModelFile, judge: Judge, final: FileResult, pinned: Sequence[str] = ()
 ) -> list[NodeRow]:
-    """The error of every node of the final file on the worst sample, in graph order; empty for a file without FP16.
+    """Measure the error of every node of the final file on the worst sample, in graph order; empty without FP16.
 
     The nodes that make the largest errors by themselves have `rank`, 1 for the first, and `selector`, what pins them
     beside `pinned`.
@@ -222,8 +224,8 @@ def profile_of(
 
 
 def plotted(profile: Sequence[NodeRow]) -> list[dict[str, Any]]:
-    """Rows {position, node, precision, log10_error} of each node with a finite error above 0, which `dvc plots show`
-    draws and compares between runs; errors as log10, for DVC's templates have only linear axes.
+    """List rows {position, node, precision, log10_error} of each node with a finite error above 0, which `dvc plots
+    show` draws and compares between runs; errors as log10, for DVC's templates have only linear axes.
     """
     rows = [
         {"position": i, "node": row["node"], "precision": row["precision"], "log10_error": math.log10(error)}
@@ -234,13 +236,13 @@ def plotted(profile: Sequence[NodeRow]) -> list[dict[str, Any]]:
 
 
 def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
-    """Rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
+    """Choose rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
     made = [row for row in profile if row["local_error"] != 0]
     return sorted(made, key=lambda row: -math.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
 def _short(facts: StageFacts) -> dict[str, Any]:
-    """A stage in a line."""
+    """Shorten the facts of a stage to a line of verify.json."""
     batches, images = facts["batches"], facts["adversarial"]
     sizes = {str(row["batch"]): row["state"] for row in batches["sizes"]}
     keys = ("evaluation", "provider", "samples", *HEADLINE)

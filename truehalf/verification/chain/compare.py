@@ -19,9 +19,8 @@ samples, feeds are run in groups of `batch`, and as a file with a fixed batch as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,6 @@ from truehalf.io_spec.outputs import (
     DETECTIONS,
     ROWS,
     TENSORS,
-    columns_in,
     is_of_one_image,
     skipped_outputs,
     task_of,
@@ -57,17 +55,16 @@ from truehalf.json_values import JsonObject
 from truehalf.progress import track
 from truehalf.verification import open_file
 from truehalf.verification.chain.reference import with_shapes
-from truehalf.verification.chain.stage import shape_findings
-from truehalf.verification.comparison import Comparison, Known, compare_outputs
+from truehalf.verification.comparison import ReferenceFacts
 from truehalf.verification.contradictions import class_names_in, contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
 from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place, place_of
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.metrics.tensors import query_outputs
-from truehalf.verification.near_ties import Rerun, without_near_ties
-from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, Ran, evaluation_of, is_pessimistic, judge_file
-from truehalf.verification.report import Report, report_on
+from truehalf.verification.near_ties import Rerun, compare_without_ties
+from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, evaluation_of, is_pessimistic, judge_file
+from truehalf.verification.report import Report
 from truehalf.verification.runs import Part, Run, part_of
 from truehalf.verification.user_metrics import user_metrics
 
@@ -125,8 +122,7 @@ def compare(
     source, other = (each.file if isinstance(each, OpenFile) else file_of(each) for each in (reference, candidate))
     judged = judge_file(other, source) if judged is None else judged
     if any(each.state == FAILED for each in judged):
-        not_run_yet = Ran(evaluation_of(other, options.evaluation.value), "", None, {}, {})
-        return report_on(None, judged, not_run_yet, FP32_CPU)
+        return Report(judged, evaluation_of(other, options.evaluation.value), "", FP32_CPU)
     stated = _spec_of(source, spec)
     files = _opened(
         reference if isinstance(reference, OpenFile) else source,
@@ -140,7 +136,7 @@ def compare(
     feeds = files.feeds(samples, batch, of_images)
     proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, of_images, options)
     declared = proposed or stated
-    batch, of_one_image = _runs_of(declared, files, batch)
+    batch = _batch_of(declared, files, batch)
     task, entry = task_of(declared), declared.image_input
     layout = (entry.layout or "") if samples.preprocessing is None else samples.preprocessing.layout
     models = files.reference.file.model, files.candidate.file.model
@@ -148,20 +144,14 @@ def compare(
     image = of_model if of_images else entry.name or of_model
     by_samples = task != TENSORS or of_images
     feeds = files.feeds(samples, batch, by_samples)
-    runs = list(files.run(feeds, batch, by_samples, (image, layout), of_one_image))
+    runs = list(files.run(feeds, batch, by_samples, (image, layout)))
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
-    rerun = files.rerun(feeds, declared)
-
-    known = Known(half_steps=rerun.half_steps(runs), kinds=kinds_of(declared, models[0]))
-
-    def compared(runs: Sequence[Run], given: int) -> Comparison:
-        return compare_outputs(runs, declared, options, replace(known, given=given))
-
-    comparison, ran = without_near_ties(runs, rerun, compared), files.candidate.ran
-    shapes = shape_findings(files.shape_problem, files.shapes_unknown)
-    found = _without_draws([*shapes, *comparison.findings, *ran.findings()], *models)
+    facts = ReferenceFacts(kinds=kinds_of(declared, models[0]))
+    comparison = compare_without_ties(runs, files.rerun(feeds, declared), declared, options, facts)
+    ran = files.candidate.ran
+    found = _without_draws([*comparison.findings, *ran.findings()], *models)
     caveats = [] if of_images else [*_outside_range(feeds, entry)]
     caveats += _not_compared(task, files, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
@@ -170,8 +160,8 @@ def compare(
     found += [*judged, *contradictions(source.model, other.model, stated)]
     without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
     found += [not_checked(each) for each in (*caveats, *without)]
-    report = replace(
-        report_on(comparison, found, ran, files.reference.evaluation),
+    report = Report(
+        *(found, ran.evaluation, ran.provider, files.reference.evaluation, comparison),
         left_out=without,
         preprocessing=None if samples.preprocessing is None else samples.preprocessing.as_dict(),
         proposed=None if proposed is None else proposed.to_json(),
@@ -194,7 +184,7 @@ def compare(
 
 
 def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSpec:
-    """The I/O spec in force, checked against the outputs; empty where there is none."""
+    """Read the I/O spec in force and check it against the outputs; empty where there is none."""
     graph = reference.model.graph
     try:
         declared = spec_inside(reference.model) if spec is None else given_spec(spec)
@@ -218,23 +208,23 @@ def _opened(reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, op
     return ModelPair(reference, candidate, options.evaluation.value)
 
 
-def _runs_of(spec: IoSpec, files: ModelPair, batch: int) -> tuple[int, list[str]]:
-    """Samples in each run, 1 where the outputs are those of one image; and these outputs.
+def _batch_of(spec: IoSpec, files: ModelPair, batch: int) -> int:
+    """Count the samples of each run: 1 where the outputs are those of one image.
 
     Raises:
         StageError: in-conflict, where they are, and a file fixes its inputs to more.
     """
     if not is_of_one_image(spec):
-        return batch, []
+        return batch
     for file in (files.reference.file, files.candidate.file):
         if (fixed := file.fixed_batch or 1) > 1:
             message = f"{file.path}: its inputs take {fixed} images, and the I/O spec says that its outputs are of one"
             raise StageError("in-conflict", message)
-    return 1, [each.name for each in spec.outputs if columns_in(each) or each.name in skipped_outputs(spec)]
+    return 1
 
 
 def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
-    """The I/O spec of a reference whose outputs are plainly detections; else none, and what speaks against it."""
+    """Propose the I/O spec of a reference whose outputs are plainly detections; else None, and the doubts."""
     model = files.reference.file.model
 
     def run(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -348,8 +338,6 @@ class ModelPair:
         batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
         shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
             where that counts samples.
-        shape_problem: the first run in which the candidate's shapes hang on where FP16 is rounded; else None.
-        shapes_unknown: why that was not looked at though FP16 arithmetic decides shapes; else None.
     """
 
     def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, evaluation: str) -> None:
@@ -358,15 +346,10 @@ class ModelPair:
         Raises:
             StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
         """
-        if not isinstance(reference, OpenFile):
-            reference = _on_backend(reference, Evaluation.emulated_fp16.value, _REFERENCE)
-        if not isinstance(candidate, OpenFile):
-            candidate = _on_backend(candidate, evaluation, _CANDIDATE)
-        self.reference, self.candidate = reference, candidate
+        self.reference = _open(reference, Evaluation.emulated_fp16.value, _REFERENCE)
+        self.candidate = _open(candidate, evaluation, _CANDIDATE)
         self.batch_sizes: set[int] = set()
         self.shapes: dict[str, set[tuple[int, ...]]] = {}
-        self.shape_problem: str | None = None
-        self.shapes_unknown: str | None = None
 
     def close(self) -> None:
         """Free what runs them."""
@@ -379,7 +362,6 @@ class ModelPair:
         batch: int,
         by_samples: bool,
         image: tuple[str, str] | None = None,
-        of_one_image: Collection[str] = (),
     ) -> Iterator[Run]:
         """Run both files on all samples.
 
@@ -388,7 +370,6 @@ class ModelPair:
             batch: samples a run at most.
             by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
             image: name and layout (NCHW or NHWC) of the input that is an image.
-            of_one_image: outputs whose axis 0 counts the detections of an image, so that shapes may differ.
 
         Raises:
             StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
@@ -396,16 +377,11 @@ class ModelPair:
         for part in self._parts(feeds, batch, by_samples):
             reference, candidate = self.reference.run(part), self.candidate.run(part)
             self._note(part)
-            if self.shape_problem is None and self.shapes_unknown is None:
-                fixed = {name: array for name, array in reference.items() if name not in of_one_image}
-                self.shape_problem, self.shapes_unknown = self.candidate.unrounded_shapes(
-                    fixed, candidate, methodcaller("run", part), part.names[0]
-                )
             of_inputs = _digests(part.feed), _size(part.feed, image), part.number, part.start
             yield Run(part.names, part.rows, reference, candidate, *of_inputs)
 
     def _parts(self, feeds: Feeds, batch: int, by_samples: bool) -> Iterator[Part]:
-        """What goes into each run, checked; see `run`."""
+        """Yield the checked inputs of each run; see `run`."""
         for number, feed in enumerate(track(feeds, "compare", len(feeds))):
             rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
             if len(names) < rows:
@@ -419,15 +395,15 @@ class ModelPair:
                 yield Part(feed, 0, names[:1], number)
 
     def feeds(self, samples: Samples, batch: int, by_samples: bool) -> Feeds:
-        """Inputs of the runs of `run`: images in batches, arrays in feeds as they stand, or in the batch that the
-        reference fixes, filled where axis 0 of outputs may count no samples.
+        """Batch the samples: images in batches, arrays in feeds as they stand, or in the batch that the reference
+        fixes, filled where axis 0 of outputs may count no samples.
         """
         size = fixed_batch(self.reference.file.model) if samples.preprocessing is None else batch
         return Feeds(samples, size, fixed=not by_samples)
 
     def one_sample(self, feeds: Sequence[Arrays], run: Run, row: int) -> Arrays:
-        """The feed of a run; where axis 0 counts samples, only number `row` of the run, as often as a file with a
-        fixed batch asks for it.
+        """Return the feed of a run; where axis 0 counts samples, number `row` of it alone, as often as a fixed batch
+        asks for it.
         """
         feed = feeds[run.feed]
         if not run.rows:
@@ -436,7 +412,7 @@ class ModelPair:
         return repeated(part_of(feed, run.start + row, 1), copies)
 
     def rerun(self, feeds: Sequence[Arrays], spec: IoSpec) -> Rerun:
-        """Both files, to be run once more on what went into runs.
+        """Describe both files for further runs on the inputs of earlier ones.
 
         Args:
             feeds: see `feeds`.
@@ -486,14 +462,12 @@ def check_same_interface(reference: ir.Model, candidate: ir.Model) -> None:
     problems: list[str] = []
     for what in ("input", "output"):
         a, b = (_values(model, what) for model in (reference, candidate))
-        names = [list(values) for values in (a, b)]
-        for which, missing in (
-            (_CANDIDATE, [name for name in a if name not in b]),
-            (_REFERENCE, [name for name in b if name not in a]),
-        ):
-            problems += [coded("wrong-name", f"{what} {name!r}: the {which} has none of this name") for name in missing]
-        if sorted(names[0]) == sorted(names[1]) and names[0] != names[1]:
-            order = f"{what}s in another order: expected {', '.join(names[0])}, got {', '.join(names[1])}"
+        lacking = dict.fromkeys(a, _CANDIDATE) | dict.fromkeys(b, _REFERENCE)
+        missing = {name: file for name, file in lacking.items() if (name in a) != (name in b)}
+        for name, file in missing.items():
+            problems.append(coded("wrong-name", f"{what} {name!r}: the {file} has none of this name"))
+        if not missing and [*a] != [*b]:
+            order = f"{what}s in another order: expected {', '.join(a)}, got {', '.join(b)}"
             problems.append(coded("other-order", order))
         for name in [name for name in a if name in b]:
             problems += [f"{what} {name!r}: {text}" for text in _differences(a[name], b[name], what)]
@@ -514,8 +488,10 @@ def _differences(a: ir.Value, b: ir.Value, what: str) -> Iterator[str]:
         yield coded("wrong-dtype", f"expected {types[0]}, got {types[1]}")
 
 
-def _on_backend(file: ModelFile, asked: str, which: str) -> OpenFile:
-    """On the backend that is asked for, whatever the file holds: nothing falls back without a word."""
+def _open(file: ModelFile | OpenFile, asked: str, which: str) -> OpenFile:
+    """Open a file on the backend that is asked for, whatever it holds: nothing falls back without a word."""
+    if isinstance(file, OpenFile):
+        return file
     return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
 
 
@@ -523,7 +499,7 @@ def _on_backend(file: ModelFile, asked: str, which: str) -> OpenFile:
 
 
 def samples_of(feed: Mapping[str, np.ndarray]) -> int:
-    """The common length of axis 0; 0 where inputs have none or differ."""
+    """Return the common length of axis 0; 0 if inputs have none or differ."""
     lengths = {array.shape[0] if array.ndim else 0 for array in feed.values()}
     return lengths.pop() if len(lengths) == 1 else 0
 

@@ -53,8 +53,8 @@ class Frozen:
     left_out: list[str]
 
     def judge(self, verify: VerifyConfig) -> Judge:
-        """What files are compared with, by the options of a configuration: on its first samples, where it wants no
-        more, in the batch that fits into memory.
+        """Return the Judge of a configuration: on its first samples, where it wants no more, in the batch that fits
+        into memory.
         """
         count = len(self.reference.names)
         reference = self.reference.subset(range(min(count, verify.first_samples or count)))
@@ -81,7 +81,7 @@ def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec:
 
 
 def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Frozen:
-    """What `freeze_configured` has given, from the files in which it was kept (write_reference).
+    """Read the result of `freeze_configured` from the files that `write_reference` wrote.
 
     Args:
         folder: artifacts/reference of the workspace.
@@ -99,15 +99,15 @@ def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Froze
 
 
 def _samples(config: Config, root: Path, spec: IoSpec) -> tuple[Sequence[Sample], list[str]]:
-    """Those of verification, and what is wrong with each that was left out."""
+    """Load the samples of verification; list the problem of each that was left out."""
     samples = run_samples("verification", config, root, spec)
     kept = readable(samples) if config.verify.skip_corrupt else samples
     return kept, list(kept.unreadable.values())
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:
-    """The reference on the adversarial samples; or why there is none: that FP32 itself fails there is no error of a
-    file.
+    """Freeze the reference on the adversarial samples, or say why there is none: an FP32 model that fails there itself
+    is no error of a file.
     """
     samples = adversarial_samples(config, spec)
     if not samples:

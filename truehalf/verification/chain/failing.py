@@ -63,7 +63,7 @@ class Failing:
 
     @cached_property
     def worst(self) -> list[int]:
-        """Positions of those that are looked at: those that differ most."""
+        """Positions of the samples that differ most, which are looked at."""
         return worst_samples(self.final.samples, _SAMPLES)
 
     def judge(self, comparison: Comparison) -> list[Finding]:

@@ -38,7 +38,9 @@ def draw(folder: Path, reference: Reference, final: Comparison, options: VerifyC
 
 
 def chosen(rows: Sequence[SampleFacts], count: int) -> list[int]:
-    """Positions of samples: the worst `count`, all with other detections or NaN, and the largest error of a score."""
+    """Choose positions of samples: the worst `count`, all with other detections or NaN, and the largest error of a
+    score.
+    """
     order = worst_samples(rows, len(rows))
     differing = [i for i in order if differs(rows[i])]
     scores = sorted(order, key=lambda i: -rows[i].score_error_max)[:1]
@@ -47,13 +49,13 @@ def chosen(rows: Sequence[SampleFacts], count: int) -> list[int]:
 
 
 def differs(row: SampleFacts) -> bool:
-    """Whether a detection is lost, new or relabelled, or a value is not finite."""
+    """True if a detection is lost, new or relabelled, or a value is not finite."""
     return bool(row.missed or row.extra or row.label_flips or row.nonfinite)
 
 
 def _boxes(reference: Reference, final: Comparison, i: int, threshold: float) -> dict[str, list[Box]]:
-    sides = {"reference": reference.found[i]}
-    sides |= {"candidate": final.found[i][1]} if final.found else {}
+    sides = {"reference": reference.detections[i]}
+    sides |= {"candidate": final.detections[i][1]} if final.detections else {}
     sides |= {"truth": reference.truth[i]} if reference.truth else {}
     names = reference.spec.class_names
     return {
@@ -67,7 +69,7 @@ def _boxes(reference: Reference, final: Comparison, i: int, threshold: float) ->
 
 
 def _image(feeds: Mapping[str, np.ndarray], entry: InputSpec) -> np.ndarray:
-    """The image that went in: float32 [3, H, W], RGB in 0..1."""
+    """Return the input image: float32 [3, H, W], RGB in 0..1."""
     preprocessing = declared_by(entry)
     values = feeds[entry.name]
     return values if preprocessing is None else preprocessing.shown(values)

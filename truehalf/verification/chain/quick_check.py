@@ -43,7 +43,7 @@ from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import first_bad_node, locate
 from truehalf.verification.localize.node_errors import local_errors
 from truehalf.verification.metrics.tensors import rows_in_any_order
-from truehalf.verification.open_file import FILE, OpenFile, Remembered, evaluation_of, judge_file, open_runner
+from truehalf.verification.open_file import FILE, OpenFile, Remembered, evaluation_of, judge_file, open_runner, opened
 from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.pinning.search import search_pins
 from truehalf.verification.report import Report
@@ -188,7 +188,8 @@ def _check(
             node = refused[0].facts.get("node")
             return QuickCheck(FAILED, sample.name, sample.is_drawn, refused[0].reason, first_bad_node=node), {}
         name_alike(file.model, candidate.model)
-        pair = _opened(file), _opened(candidate)
+        evaluation = _CHECKED.evaluation.value
+        pair = opened(file, evaluation), opened(candidate, evaluation)
         report, failed = sample.compared(*pair, judged=judged)
         state = VERIFIED if report.passed else NOT_VERIFIED
         result = QuickCheck(state, sample.name, sample.is_drawn, "; ".join(report.reasons))
@@ -289,10 +290,6 @@ def _remembered(file: ModelFile) -> OpenFile:
     """The reference, opened: it runs once on each sample, however many files are compared with it."""
     evaluation = evaluation_of(file, _CHECKED.evaluation.value)
     return OpenFile(file, evaluation, Remembered(open_runner(file, evaluation)))
-
-
-def _opened(file: ModelFile) -> OpenFile:
-    return OpenFile(file, evaluation_of(file, _CHECKED.evaluation.value))
 
 
 def _arithmetic(made: tuple[Conversion, CastsReport]) -> float:

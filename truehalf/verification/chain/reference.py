@@ -24,11 +24,10 @@ from truehalf.io_spec.outputs import DETECTIONS, finds_anchors, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
-from truehalf.verification.comparison import UNTRAINED, Comparison, Known, compare_outputs
+from truehalf.verification.comparison import UNTRAINED, Comparison, ReferenceFacts
 from truehalf.verification.metrics.average_precision import Precision, precision
-from truehalf.verification.metrics.half_steps import HalfSteps
 from truehalf.verification.metrics.kinds import kinds_of
-from truehalf.verification.near_ties import Rerun, without_near_ties
+from truehalf.verification.near_ties import Rerun, compare_without_ties
 from truehalf.verification.open_file import OpenFile, opened
 from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
 
@@ -47,7 +46,7 @@ class Reference:
         names, sha256: of each sample its name and the SHA-256 of its inputs.
         outputs: of the FP32 model, [samples, ...] by name, floats as float32.
         spec: the I/O spec.
-        found: its detections; empty of a model that is no detector.
+        detections: those in its outputs; empty of a model that is no detector.
         truth: the true boxes, or None where a sample has no labels.
         file: the FP32 file, run once more on moved inputs, and on what a candidate decides on; None: there is none.
         moved: see Rerun.kept.
@@ -59,14 +58,14 @@ class Reference:
     sha256: list[str]
     outputs: Outputs
     spec: IoSpec
-    found: list[Detections]
+    detections: list[Detections]
     truth: list[Detections] | None
     file: ModelFile | None = None
     kept_precision: Precision | None = None
     moved: dict[object, list[list[Arrays]]] = field(default_factory=dict, repr=False, compare=False)
 
     def subset(self, rows: Sequence[int]) -> Reference:
-        """The reference on some of the samples, in this order."""
+        """Select some of the samples, in this order."""
         if [*rows] == [*range(len(self.names))]:
             return self
         places = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
@@ -76,20 +75,20 @@ class Reference:
             names=[self.names[i] for i in rows],
             sha256=[self.sha256[i] for i in rows],
             outputs={name: value[places] for name, value in self.outputs.items()},
-            found=[self.found[i] for i in rows] if self.found else [],
+            detections=[self.detections[i] for i in rows] if self.detections else [],
             truth=None if self.truth is None else [self.truth[i] for i in rows],
             kept_precision=None,
         )
 
     def precision(self) -> Precision:
-        """Average precision of the FP32 model."""
+        """Measure the average precision of the FP32 model."""
         if self.kept_precision is not None:
             return self.kept_precision
         reason = "the model outputs no boxes with scores and classes" if task_of(self.spec) != DETECTIONS else None
         reason = reason if self.spec.trained else UNTRAINED
         if reason:
             return Precision(ap50=None, ap50_95=None, reason=reason)
-        return precision(self.found, self.truth, self.spec, finds_anchors(self.spec, self.outputs))
+        return precision(self.detections, self.truth, self.spec, finds_anchors(self.spec, self.outputs))
 
     def compare(
         self, outputs: Outputs, options: VerifyConfig, file: OpenFile | None = None, outputs_only: bool = False
@@ -103,22 +102,15 @@ class Reference:
         """
         run = Run(self.names, len(self.names), self.outputs, outputs, self.sha256)
         spec = with_shapes(self.spec, {name: ("N", *value.shape[1:]) for name, value in self.outputs.items()})
-        rerun = self._rerun(options, file)
-        known = Known(
-            found=self.found,
+        facts = ReferenceFacts(
             truth=self.truth,
-            precision=None if outputs_only or not self.found else self.precision(),
-            half_steps=HalfSteps() if rerun is None else rerun.half_steps([run]),
+            precision=None if outputs_only or not self.detections else self.precision(),
             kinds=kinds_of(self.spec, None if self.file is None else self.file.model),
         )
-
-        def compare(runs: Sequence[Run], given: int) -> Comparison:
-            return compare_outputs(runs, spec, options, replace(known, given=given), outputs_only)
-
-        return without_near_ties([run], rerun, compare)
+        return compare_without_ties([run], self._rerun(options, file), spec, options, facts, outputs_only)
 
     def _rerun(self, options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
-        """The FP32 file, to be run once more on these samples; None where there is none."""
+        """Describe the FP32 file for further runs on these samples; None where there is none."""
         if self.file is None:
             return None
         own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs need it
@@ -137,7 +129,7 @@ class Reference:
 
 
 def with_shapes(spec: IoSpec, shapes: Mapping[str, Sequence[int | str]]) -> IoSpec:
-    """The spec with shapes of outputs, where it says none itself."""
+    """Fill in shapes of outputs where the spec says none."""
     shaped = {each.name: tuple(shapes[each.name]) for each in spec.outputs if not each.shape and each.name in shapes}
     outputs = (replace(each, shape=shaped.get(each.name, each.shape)) for each in spec.outputs)
     return replace(spec, outputs=tuple(outputs))
@@ -213,7 +205,7 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
 
 
 def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
-    """The frozen outputs, reference.npz and adversarial.npz, and samples.json: what belongs to their rows, and the
+    """Write the frozen outputs (reference.npz, adversarial.npz), and samples.json: the index of their rows, and the
     samples of a run that fit into memory.
     """
     index: dict[str, Any] = {"batch": batch}
@@ -226,7 +218,7 @@ def write_reference(folder: Path, reference: Reference, adversarial: Reference |
 
 
 def read_reference(folder: Path, name: str, samples: Sequence[Sample], spec: IoSpec) -> Reference | str:
-    """A reference that the stage of that name has frozen; or, where it could not freeze one, why.
+    """Read a reference that the stage of that name has frozen; or the reason why it could not freeze one.
 
     Args:
         folder: artifacts/reference of a workspace.
@@ -261,7 +253,7 @@ def _reference(
     truth: Sequence[Detections | None],
     spec: IoSpec,
 ) -> Reference:
-    """What was frozen, with what follows from it; labels count where every sample has them.
+    """Make a Reference of frozen outputs; labels count where every sample has them.
 
     Raises:
         StageError: as check_reference.
@@ -274,7 +266,7 @@ def _reference(
         sha256=digests,
         outputs=outputs,
         spec=spec,
-        found=decode(outputs, spec) if task_of(spec) == DETECTIONS else [],
+        detections=decode(outputs, spec) if task_of(spec) == DETECTIONS else [],
         truth=labelled if len(labelled) == len(samples) else None,
     )
 

@@ -58,7 +58,7 @@ class FileResult:
         outputs: the file's there, [samples, ...] by name; empty where their shapes vary from run to run.
         ran: how it ran.
         batch: samples of a run.
-        shapes: findings on shapes that vary, or that depend on where FP16 is rounded.
+        shapes: findings on shapes that vary.
         adversarial: on the adversarial samples.
         batches: state, reason and `sizes`, an Agreement for each batch size.
     """
@@ -91,7 +91,7 @@ class FileResult:
 
 
 def unmet(findings: Sequence[Finding], required: Sequence[str]) -> list[Finding]:
-    """A failure for each required check that was not verified."""
+    """List a failure for each required check that was not verified."""
     rows = by_check(findings)
     reasons = {row["check"]: row["reason"] for row in rows if row["state"] == NOT_VERIFIED}
     has = {row["check"] for row in rows}
@@ -115,7 +115,7 @@ class Judge:
     options: VerifyConfig
 
     def beside(self, fp32: ModelFile) -> Judge:
-        """With the slimmed FP32 file, which is asked how half a step of the input moves outputs."""
+        """Add the slimmed FP32 file, which is asked how half a step of the input moves outputs."""
         images = self.images if isinstance(self.images, str) else replace(self.images, file=fp32)
         return replace(self, reference=replace(self.reference, file=fp32), images=images)
 
@@ -138,16 +138,13 @@ class Judge:
             outputs = {}
             shapes.append(Finding("shapes", FAILED, str(error), no_node=True))
         count = len(reference.names)
-        wrong, unknown = file.unrounded_shapes(
-            reference.outputs, outputs, lambda file: file.run_all(reference.samples, batch), f"{count} samples"
-        )
         comparison = reference.compare(outputs, self.options, file)
         result = FileResult(
             comparison=comparison,
             outputs=outputs,
             ran=file.ran,
             batch=file.file.fixed_batch or min(batch, count),
-            shapes=shapes + shape_findings(wrong, unknown),
+            shapes=shapes,
             adversarial=self._on_images(file),
             batches={},
         )
@@ -171,8 +168,8 @@ class Judge:
 
 
 def measured_with(options: VerifyConfig, path: Path) -> Mapping[str, StageFacts]:
-    """Facts by digest of the files that `Judge.measured` has measured; none if that was with other options, as after a
-    changed gate: torch's outputs are not computed again for it.
+    """Read the facts that `Judge.measured` wrote, by digest of the file; none if they were measured with other options,
+    as after a changed gate: torch's outputs are not computed again for it.
 
     Args:
         path: of measured.json.
@@ -185,18 +182,8 @@ def _measuring(options: VerifyConfig) -> JsonObject:
     return {name: value for name, value in plain(options).items() if name not in _NOT_MEASURING}
 
 
-def shape_findings(wrong: str | None, unknown: str | None) -> list[Finding]:
-    """Findings on shapes where FP16 is not rounded between nodes; no node is looked for.
-
-    Args:
-        unknown: why these were not looked at though FP16 arithmetic decides shapes.
-    """
-    found = [Finding("shapes", FAILED, wrong, no_node=True)] if wrong else []
-    return found + ([Finding("shapes", NOT_VERIFIED, unknown)] if unknown else [])
-
-
 def on_images(comparison: Comparison) -> Agreement:
-    """Whether outputs are the same on adversarial samples, which are named where a value is not finite."""
+    """Judge outputs on adversarial samples; the samples with values that are not finite are named."""
     found = comparison.agreement(empty_is_same=True)
     if bad := [row.sample for row in comparison.samples if row.nonfinite]:
         found["reason"] += f" (NaN or Inf on {some_of(bad)})"
@@ -219,9 +206,8 @@ def measure_batches(
     """
     if not result.comparison.are_alike:
         return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
-    found = [candidate for _, candidate in result.comparison.found]
-    own = replace(reference, outputs=result.outputs, found=found, truth=None, kept_precision=None)
-    counts = [int((each.scores >= options.score_threshold).sum()) for each in reference.found]
+    own = replace(reference, outputs=result.outputs, truth=None, kept_precision=None)
+    counts = [int((each.scores >= options.score_threshold).sum()) for each in reference.detections]
     busiest = sorted(range(len(reference.names)), key=lambda i: -counts[i] if counts else 0)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows: list[Agreement] = []

@@ -51,7 +51,7 @@ class BothFiles:
         reference, candidate: typed copies of the models.
         values: tensors of the candidate's main graph, by name.
         pairs: tensors of numbers that both files compute, in the order of the reference.
-        pessimistic: whether the sums inside FP16 nodes are rounded, too.
+        pessimistic: True if the sums inside FP16 nodes are rounded, too.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class BothFiles:
         return emulate(split_sums(self.candidate) if self.pessimistic else self.candidate)
 
     def as_held(self, pair: Pair, array: np.ndarray) -> np.ndarray:
-        """The reference's tensor as the candidate holds it; float16 numbers as float32."""
+        """Convert the reference's tensor to the candidate's type; float16 numbers as float32."""
         held = as_held(array, self.values[pair.candidate].dtype)
         return held.astype(np.float32) if held.dtype == np.float16 else held
 
@@ -118,7 +118,7 @@ class BothFiles:
         return [name for name in self.values if name in found]
 
     def _computing(self, pair: Pair) -> list[ir.Value]:
-        """The candidate's tensors on the way to one, back to those of other pairs."""
+        """List the candidate's tensors on the way to one, back to those of other pairs."""
 
         def read(value: ir.Value) -> list[ir.Value]:
             node = value.producer()
@@ -128,8 +128,8 @@ class BothFiles:
         return list(reached([self.values[pair.candidate]], read))
 
     def blamed(self, tensor: str) -> ir.Node | None:
-        """The node that causes a tensor's error: what writes it, without Casts; for a Cast to float16 of an FP32
-        tensor, and for a constant, the first that reads it.
+        """Return the node that causes a tensor's error: its writer, without Casts; for a Cast to float16 of an FP32
+        tensor, and for a constant, the first reader.
         """
         value = self.values[tensor]
         node = value.producer()
@@ -145,7 +145,9 @@ class BothFiles:
         return source_node(value)
 
     def original(self, node: ir.Node) -> ir.Node:
-        """The node of the reference that writes what this one or its reader writes; else the node itself."""
+        """Return the reference's node for one of the candidate, by its outputs or those of its reader; else the node
+        itself.
+        """
         for output in node.outputs:
             for written in (output, *(out for reader in output.consumers() for out in reader.outputs)):
                 original = self._originals.get(str(written.name))
@@ -158,17 +160,17 @@ class BothFiles:
         return self._decisions.get(name_of(self.original(node))) or self._decisions.get(node.name or "")
 
     def selector(self, node: ir.Node) -> str:
-        """What keeps it FP32, beside the entries in force, quoted for the command line."""
+        """Write the argument that keeps a node FP32, beside the entries in force, quoted for the command line."""
         return self.selector_of([entry_of(name_of(each)) for each in with_makers(self.original(node))])
 
     def selector_of(self, entries: Sequence[str]) -> str:
-        """Entries of node_block_list beside those in force, quoted for the command line."""
+        """Write entries of node_block_list beside those in force, quoted for the command line."""
         return pins_argument("node_block_list", entries, self._pinned)
 
 
 def with_makers(node: ir.Node) -> list[ir.Node]:
-    """A node; with one that chooses by its values also what computes them: of a tensor that float16 holds a TopK or
-    ArgMax chooses as before.
+    """Return a node; with one that chooses by its values also the nodes that compute these: of a tensor that float16
+    holds a TopK or ArgMax chooses as before.
     """
     found = [node]
     chooses = has(node, Trait.STEPS) and row_of(node).choice is not None
@@ -180,7 +182,7 @@ def with_makers(node: ir.Node) -> list[ir.Node]:
 
 
 def _comparable(ours: ir.Value, mine: ir.Value) -> bool:
-    """Whether both are tensors of floats, or of the same integers or booleans; sequences are none."""
+    """True if both are tensors of floats, or of the same integers or booleans; sequences are none."""
     if not isinstance(ours.type, ir.TensorType) or not isinstance(mine.type, ir.TensorType):
         return False
     return {ours.dtype, mine.dtype} <= _FLOATS or (ours.dtype == mine.dtype and ours.dtype in _COUNTS)
@@ -210,13 +212,13 @@ def align(reference: ir.Model, candidate: ir.Model) -> dict[str, str]:
 
 
 def source_node(value: ir.Value) -> ir.Node | None:
-    """The node that a tensor comes from, Casts and Identities passed over; the first Cast where nothing else is."""
+    """Return the node that a tensor comes from, passing over Casts and Identities; the first Cast if there is none."""
     nodes = [node for each in uncast(value) if (node := each.producer()) is not None]
     return nodes[-1] if nodes else None
 
 
 def uncast(value: ir.Value) -> Iterator[ir.Value]:
-    """A tensor, and what Casts and Identities make it of, one behind the other."""
+    """Yield a tensor, and the tensors that Casts and Identities make it of, one behind the other."""
     source: ir.Value | None = value
     while source is not None:
         yield source
@@ -240,12 +242,12 @@ class _Side:
         self.names: dict[ir.Value, str] = {}
 
     def called(self, value: ir.Value) -> str | None:
-        """The reference's name for a tensor, looked for through Casts and Identities."""
+        """Look up the reference's name for a tensor, through Casts and Identities."""
         return next((self.names[each] for each in uncast(value) if each in self.names), None)
 
 
 def _pair(ours: _Side, theirs: _Side, a: ir.Value, b: ir.Value) -> bool:
-    """Align two tensors; whether that was possible and new."""
+    """Align two tensors; True if that was possible and new."""
     if a in ours.names or b in theirs.names:
         return False
     ours.names[a] = theirs.names[b] = str(a.name)
@@ -269,7 +271,7 @@ def _by_name(ours: _Side, theirs: _Side) -> None:
 
 
 def _by_operands(ours: _Side, theirs: _Side) -> bool:
-    """Align what nodes of the same operator make of the same aligned tensors; whether there were any."""
+    """Align results of the same operator on the same aligned tensors; True if there were any."""
     found: list[dict[Hashable, list[ir.Value]]] = []
     for side in (ours, theirs):
         groups: dict[Hashable, list[ir.Value]] = defaultdict(list)
@@ -282,7 +284,7 @@ def _by_operands(ours: _Side, theirs: _Side) -> bool:
 
 
 def _by_readers(ours: _Side, theirs: _Side) -> bool:
-    """Align what aligned nodes read at the same position, of one operator or name; whether there was any."""
+    """Align operands at the same position of aligned nodes, of one operator or name; True if there were any."""
     nodes = {name: source_node(value) for value, name in theirs.names.items()}
     changed = False
     for value, name in list(ours.names.items()):
@@ -320,7 +322,7 @@ def _shapes_agree(a: ir.Value, b: ir.Value) -> bool:
 
 
 def _computation(value: ir.Value, side: _Side) -> Hashable | None:
-    """What computes a tensor of which aligned ones; None for a Cast, and where an operand is not aligned."""
+    """Key of a tensor by its operator and aligned operands; None for a Cast, and if an operand is not aligned."""
     node = value.producer()
     if node is None or has(node, Trait.SAME):
         return None

@@ -64,7 +64,7 @@ class Place:
 def place_of(
     files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None, sample: str, looked_at: str
 ) -> Place:
-    """The nodes at fault, see `locate`, in words too.
+    """Locate the nodes at fault, see `locate`, and describe them in words.
 
     Args:
         sample: the name of the worst.
@@ -129,10 +129,10 @@ def _ranked(suspects: list[Suspect]) -> list[Suspect]:
 
 
 def first_bad_node(suspects: Sequence[Suspect], *, failed: bool = True) -> str | None:
-    """The first suspect's node.
+    """Return the first suspect's node.
 
     Args:
-        failed: whether the file is known to be wrong; else None where rounding explains the first suspect.
+        failed: True if the file is known to be wrong; else None where rounding explains the first suspect.
     """
     return suspects[0].node if suspects and (failed or suspects[0].is_wrong) else None
 
@@ -156,7 +156,7 @@ class Suspect:
         output_absmax: largest |x| that it writes in the reference.
         selector: what keeps it FP32, beside the entries in force, quoted for the command line; empty where that would
             change nothing, as the node only moves data.
-        explained: whether rounding explains its error.
+        explained: True if rounding explains its error.
         sentence: all that in words.
     """
 
@@ -185,7 +185,7 @@ class Suspect:
 def suspect_of(
     node: ir.Node, error: LocalError, effect: float, absmax: Mapping[str, float], files: BothFiles
 ) -> Suspect:
-    """The suspect that a node is which computes something else than the reference from the same tensors.
+    """Describe a node that computes something else than the reference from the same tensors.
 
     Args:
         error: of the output with the largest.
@@ -270,8 +270,8 @@ def pins_of(suspects: Sequence[Suspect], files: BothFiles) -> list[str]:
 
 
 def _with_readers(node: ir.Node, names: Collection[str]) -> list[str]:
-    """Entries for a node and what reads its values: the beginning of their names up to a "/", else their names, those
-    behind nodes that only move the values, too.
+    """List entries for a node and the readers of its values: the beginning of their names up to a "/", else their
+    names, those behind nodes that only move the values, too.
     """
     readers = [reader for output in node.outputs for reader in output.consumers()]
     levels = zip(*(name_of(each).split("/")[:-1] for each in [node, *readers]), strict=False)

@@ -84,25 +84,20 @@ def local_errors(files: BothFiles, batches: Sequence[Feeds], keep: int = _MOST_K
     Raises:
         StageError: when a model cannot be emulated or run.
     """
-    found: list[LocalError] = []
-    for pairs in _chunks(files, batches[0]):
-        chunk = _Chunk(files, pairs)
-        largest: dict[Pair, LocalError] = {}
-        for number, feeds in enumerate(batches):
-            exact, given, made = chunk.run(feeds)
-            for pair in pairs:
-                error = _error(pair, exact[pair.reference], made[pair.candidate], number)
-                if pair not in largest or error.relative > largest[pair].relative:
-                    origin = _first_nonfinite(files, pair, given) if error.nan or error.inf else ""
-                    largest[pair] = replace(error, origin=origin, computed=files.narrow(pair, made[pair.candidate]))
-        found += largest.values()
-        kept = {id(error) for error in heapq.nlargest(keep, found, key=lambda error: error.relative)}
-        found = [error if id(error) in kept else replace(error, computed=None) for error in found]
-    return found
+    largest: dict[Pair, LocalError] = {}
+    for pairs, number, exact, given, made in _computed(files, batches):
+        for pair in pairs:
+            error = _error(pair, exact[pair.reference], made[pair.candidate], number)
+            if pair not in largest or error.relative > largest[pair].relative:
+                origin = _first_nonfinite(files, pair, given) if error.nan or error.inf else ""
+                largest[pair] = replace(error, origin=origin, computed=files.narrow(pair, made[pair.candidate]))
+        kept = set(heapq.nlargest(keep, largest, key=lambda pair: largest[pair].relative))
+        largest |= {pair: replace(error, computed=None) for pair, error in largest.items() if pair not in kept}
+    return [*largest.values()]
 
 
 def _first_nonfinite(files: BothFiles, pair: Pair, given: Feeds) -> str:
-    """The first tensor that is not finite of those that the candidate computes of the reference's."""
+    """Return the first tensor that is not finite of those that the candidate computes of the reference's."""
     inner = files.inner(pair)
     if len(inner) < 2:
         return pair.candidate
@@ -119,9 +114,8 @@ def errors_in_run(files: BothFiles, feeds: Feeds) -> Iterator[tuple[Pair, float,
     """
     tops = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
     tops = [pair for pair in tops if files.values[pair.candidate].dtype == ir.DataType.INT64]
-    for pairs in _chunks(files, feeds):
-        exact, given, alone = _Chunk(files, pairs, tops).run(feeds)
-        cut = [pair.candidate for pair in tops]
+    cut = [pair.candidate for pair in tops]
+    for pairs, _, exact, given, alone in _computed(files, [feeds], tops):
         in_run = Graft(files.emulated, [pair.candidate for pair in pairs], cut, is_emulated=True).run(given)
         for pair in pairs:
             local, run = (_error(pair, exact[pair.reference], made[pair.candidate]) for made in (alone, in_run))
@@ -157,34 +151,30 @@ def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
     return rows
 
 
-class _Chunk:
-    """Sessions for some pairs: the reference shows them and their operands, the candidate computes them of these."""
+def _computed(
+    files: BothFiles, batches: Sequence[Feeds], shown: Sequence[Pair] = ()
+) -> Iterator[tuple[list[Pair], int, Feeds, Feeds, Feeds]]:
+    """Yield by chunk of the pairs and by batch: the pairs, the number of the batch, the reference's tensors, feeds with
+    these as the candidate holds them, and what the candidate computes of them.
 
-    def __init__(self, files: BothFiles, pairs: Sequence[Pair], shown: Sequence[Pair] = ()) -> None:
-        """Open them.
-
-        Args:
-            shown: further tensors of the reference.
-        """
-        self._files, reference = files, files.reference
+    Args:
+        shown: further tensors of the reference, which the feeds hold, too.
+    """
+    for pairs in _chunks(files, batches[0]):
         known = dict.fromkeys([*pairs, *(operand for pair in pairs for operand in files.operands(pair))])
-        self._shown = list(known | dict.fromkeys(shown))
-        self._reference = Graft(reference, [pair.reference for pair in self._shown])
+        held = [*(known | dict.fromkeys(shown))]
+        reference = Graft(files.reference, [pair.reference for pair in held])
         decided = [pair.reference for pair in pairs if files.is_discrete(pair)]
-        self._deciding = Graft(reference, decided, [pair.reference for pair in known]) if decided else None
-        given = [pair.candidate for pair in known]
-        self._candidate = Graft(files.emulated, [pair.candidate for pair in pairs], given, is_emulated=True)
-
-    def run(self, feeds: Feeds) -> tuple[Feeds, Feeds, Feeds]:
-        """What the candidate's tensors are compared with; feeds with the reference's as the candidate holds them; what
-        that computes of them.
-        """
-        exact = self._reference.run(feeds)
-        held = {pair: self._files.as_held(pair, exact[pair.reference]) for pair in self._shown}
-        if self._deciding is not None:
-            exact |= self._deciding.run({**feeds, **{pair.reference: array for pair, array in held.items()}})
-        given = {**feeds, **{pair.candidate: array for pair, array in held.items()}}
-        return exact, given, self._candidate.run(given)
+        deciding = Graft(files.reference, decided, [pair.reference for pair in known]) if decided else None
+        names = [pair.candidate for pair in pairs]
+        candidate = Graft(files.emulated, names, [pair.candidate for pair in known], is_emulated=True)
+        for number, feeds in enumerate(batches):
+            exact = reference.run(feeds)
+            arrays = {pair: files.as_held(pair, exact[pair.reference]) for pair in held}
+            if deciding is not None:
+                exact |= deciding.run({**feeds, **{pair.reference: array for pair, array in arrays.items()}})
+            given = {**feeds, **{pair.candidate: array for pair, array in arrays.items()}}
+            yield pairs, number, exact, given, candidate.run(given)
 
 
 def _error(pair: Pair, exact: np.ndarray, made: np.ndarray, batch: int = 0) -> LocalError:
@@ -211,7 +201,7 @@ def _error(pair: Pair, exact: np.ndarray, made: np.ndarray, batch: int = 0) -> L
 
 
 def _chunks(files: BothFiles, feeds: Feeds) -> Iterator[list[Pair]]:
-    """The pairs in the order of the reference, as many at once as _CHUNK bytes hold."""
+    """Yield the pairs in the order of the reference, as many at once as _CHUNK bytes hold."""
     shapes = concrete_shapes(files.reference, {name: array.shape for name, array in feeds.items()})
     sizes = {str(value.name): 4 * elements(shape) for value, shape in shapes.items()}
     chunk: list[Pair] = []
@@ -262,16 +252,27 @@ def effects_of(
     Raises:
         StageError: when a run fails.
     """
-    outputs = _Outputs(files, batches, queries)
+    names = [str(value.name) for value in files.reference.graph.outputs]
+    exact: dict[int, dict[str, np.ndarray]] = {}
     waiting: list[tuple[float, int, list[int]]] = []
     found: list[Effect] = []
     asked = 0
 
+    def outputs(batch: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        made = Graft(files.reference, names, given).run({**batches[batch], **given})
+        made |= {name: given[name] for name in names if name in given}
+        return {name: array.astype(np.float64) if array.dtype.kind in "iub" else array for name, array in made.items()}
+
     def ask(part: list[int]) -> None:
         nonlocal asked
         asked += 1
-        error = outputs.moved([each for i in part for each in nodes[i]])
-        heapq.heappush(waiting, (-error, part[0], part))
+        errors, moved = [each for i in part for each in nodes[i]], 0.0
+        for batch in dict.fromkeys(error.batch for error in errors):
+            given = {e.pair.reference: e.computed for e in errors if e.batch == batch and e.computed is not None}
+            if batch not in exact:
+                exact[batch] = outputs(batch, {})
+            moved = max(moved, outputs_apart(exact[batch], outputs(batch, given), queries))
+        heapq.heappush(waiting, (-moved, part[0], part))
 
     broken = [i for i, errors in enumerate(nodes) if any(math.isinf(error.relative) for error in errors)][:_ONE_BY_ONE]
     others = [i for i in range(len(nodes)) if i not in broken]
@@ -288,28 +289,3 @@ def effects_of(
             ask(part[:middle])
             ask(part[middle:])
     return found
-
-
-class _Outputs:
-    """Outputs of the reference, and how they move where it is given the candidate's tensors."""
-
-    def __init__(self, files: BothFiles, batches: Sequence[Feeds], queries: Collection[str]) -> None:
-        self._model, self._batches, self._queries = files.reference, batches, queries
-        self._names = [str(value.name) for value in files.reference.graph.outputs]
-        self._exact: dict[int, dict[str, np.ndarray]] = {}
-
-    def moved(self, errors: Sequence[LocalError]) -> float:
-        """Measure how far the outputs of the worst batch move with these tensors as the candidate computes them."""
-        worst = 0.0
-        for batch in dict.fromkeys(error.batch for error in errors):
-            given = {e.pair.reference: e.computed for e in errors if e.batch == batch and e.computed is not None}
-            if batch not in self._exact:
-                self._exact[batch] = self._outputs(batch, {})
-            worst = max(worst, outputs_apart(self._exact[batch], self._outputs(batch, given), self._queries))
-        return worst
-
-    def _outputs(self, batch: int, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs with some tensors given; integers and booleans as floats, so that they count."""
-        made = Graft(self._model, self._names, given).run({**self._batches[batch], **given})
-        made |= {name: given[name] for name in self._names if name in given}
-        return {name: array.astype(np.float64) if array.dtype.kind in "iub" else array for name, array in made.items()}

@@ -37,7 +37,7 @@ class SelfPrecision(TypedDict):
 def precision(
     found: Sequence[Detections], truth: Sequence[Detections] | None, spec: IoSpec, of_anchors: bool
 ) -> Precision:
-    """Average precision against true labels.
+    """Measure average precision against true labels.
 
     Args:
         found: by sample.
@@ -54,7 +54,7 @@ def precision(
 
 
 def why_no_drop(ap50_fp32: float | None) -> str:
-    """Why the FP32 model's average precision is nothing to lose; empty where it is."""
+    """Say why the FP32 model's average precision is nothing to lose; empty where it is."""
     if ap50_fp32 is None or ap50_fp32 >= AP50_MIN:
         return ""
     found = "none" if ap50_fp32 <= 0 else "next to none"
@@ -67,7 +67,7 @@ def why_no_drop(ap50_fp32: float | None) -> str:
 def self_precision(
     found: Sequence[tuple[Detections, Detections]], spec: IoSpec, threshold: float, labelled: bool
 ) -> SelfPrecision:
-    """Average precision with the reference's detections as labels.
+    """Measure average precision with the reference's detections as labels.
 
     Args:
         found: by sample, of the reference and of the file; empty where nothing can be measured.
@@ -88,7 +88,7 @@ def self_precision(
 
 
 def _classes_in(spec: IoSpec, *detections: Sequence[Detections]) -> int:
-    """The number of classes: those that have names, and every label that occurs."""
+    """Count the classes: those that have names, and every label that occurs."""
     largest = max(int(each.labels.max(initial=-1)) for images in detections for each in images)
     return max(largest + 1, len(spec.class_names))
 
@@ -140,7 +140,8 @@ def average_precision(
 def self_ap(
     found: Sequence[Detections], reference_found: Sequence[Detections], num_classes: int, score_threshold: float
 ) -> dict[str, float]:
-    """Average precision with the detections of the FP32 reference as labels: {"self_ap50_95": 0..1, "self_ap50": 0..1}.
+    """Measure average precision with the detections of the FP32 reference as labels: {"self_ap50_95": 0..1,
+    "self_ap50": 0..1}.
 
     Args:
         found: detections per image.
@@ -162,7 +163,8 @@ def self_ap(
 def low_self_ap_drop(
     found: Sequence[Detections], reference_found: Sequence[Detections], num_classes: int, score_threshold: float
 ) -> float | None:
-    """What is lost of AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores, too.
+    """Measure the loss of AP50-95, 0 to 1, with the detections of the FP32 reference as labels, those of low scores,
+    too.
 
     Labels are the reference's detections with an area that score LOW_SCORE or more (`score_threshold`, where that is
     less), and RANK_FLOOR of truehalf.io_spec.decode bounds what is compared with them: the reference

@@ -194,8 +194,8 @@ def match(
 
 
 def kept_of(found: Detections, iou_threshold: float = 0.7) -> np.ndarray:
-    """bool [n]: what greedy non-maximum suppression keeps, class by class, as whoever deploys anchors does it: of
-    detections that overlap by more than the threshold, the best.
+    """Apply greedy non-maximum suppression, class by class, as a deployment of anchors does: bool [n], of detections
+    that overlap by more than the threshold the best is kept.
 
     Args:
         found: best first.
@@ -208,8 +208,8 @@ def kept_of(found: Detections, iou_threshold: float = 0.7) -> np.ndarray:
 
 
 def of_objects(matching: Matching, reference: Detections, candidate: Detections, score_threshold: float) -> Matching:
-    """A matching of anchors, of which several find one object, whose counts are those of objects: of detections that
-    non-maximum suppression keeps. Errors are those of all.
+    """Count objects in place of anchors, of which several detect one object: counts are of detections that non-maximum
+    suppression keeps, errors those of all.
 
     Args:
         reference, candidate: best first.
@@ -259,8 +259,8 @@ def near_labels(outputs: Outputs, spec: IoSpec) -> list[np.ndarray]:
 def with_tied_labels(
     reference: Detections, candidate: Detections, tied: np.ndarray, iou_threshold: float
 ) -> tuple[Detections, int]:
-    """The candidate with the reference's label on each detection that is the same one but for a near tie of classes,
-    and how many they are.
+    """Give the candidate the reference's label on each detection that is the same one but for a near tie of classes;
+    return how many they are, too.
 
     Args:
         tied: bool [n, classes], of each reference detection the classes that are as good as its label.
@@ -281,8 +281,8 @@ def with_tied_labels(
 def low_score_errors(
     reference: Detections, candidate: Detections, score_threshold: float, iou_threshold: float
 ) -> np.ndarray:
-    """float64 [m]: of each reference detection below the threshold, down to LOW_SCORE, how far the nearest score is
-    among the candidates of its class that overlap it; those without any are left to average precision.
+    """Measure float64 [m]: of each reference detection below the threshold, down to LOW_SCORE, the distance to the
+    nearest score among the candidates of its class that overlap it; those without any are left to average precision.
     """
     low = np.flatnonzero((reference.scores >= LOW_SCORE) & (reference.scores < score_threshold))
     pool = np.flatnonzero(candidate.scores >= RANK_FLOOR)
@@ -294,15 +294,16 @@ def low_score_errors(
 
 
 def rank_errors(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    """float64 [ranks] of the scores of one image, [n] and [m], 0 to 1, in any order."""
+    """Measure float64 [ranks] of the scores of one image, [n] and [m], 0 to 1, in any order."""
     ranks = max(len(reference), len(candidate))
     r, c = (np.sort(np.pad(np.asarray(s, np.float64), (0, ranks - len(s))))[::-1] for s in (reference, candidate))
     return np.asarray(np.abs(c - r)[np.maximum(r, c) >= RANK_FLOOR])
 
 
 def box_shift(matched: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
-    """The largest average error of a corner coordinate, of all boxes and of the larger half, less what chance explains:
-    three standard errors. Overlaps of large boxes do not show it; rounding has no direction. None without any.
+    """Measure the largest average error of a corner coordinate, of all boxes and of the larger half, less three
+    standard errors, which chance explains. Overlaps of large boxes do not show it; rounding has no direction. None
+    without any.
 
     Args:
         matched: by image, [m, 4] signed errors as a share of the image, and [m] the lengths of the boxes.

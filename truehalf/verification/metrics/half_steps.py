@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,16 +29,17 @@ _SEEN = 2**16  # values of a channel that are looked at for their step
 
 
 @dataclass(frozen=True)
-class HalfSteps:
-    """Response of a reference to half a step of its inputs, computed when it is asked for.
+class Response:
+    """Response of a reference, or of one output of it, to half a step of its inputs; computed when it is asked for.
 
     Attributes:
         of: names what the step is of, as "a pixel"; empty where no input can be moved.
-        outputs: gives by draw and run the reference's outputs, and those on moved inputs; empty where it has none.
+        draws: of a reference: (outputs, outputs on moved inputs) by draw and run; of an output: the reference's arrays
+            on moved inputs by draw and run, in the shapes of the reference's. Empty where there is no response.
     """
 
     of: Callable[[], str] = str
-    outputs: Callable[[], Sequence[Sequence[tuple[Arrays, Arrays]]]] = tuple
+    draws: Callable[[], Sequence[Sequence[Any]]] = tuple
 
 
 def moved(feed: Arrays, spec: IoSpec, seed: Sequence[int]) -> dict[str, np.ndarray]:

@@ -74,8 +74,8 @@ def _made_as(value: ir.Value) -> str | None:
 
 
 def without_turned(kind: str | None, pairs: Pairs) -> Pairs:
-    """The pairs with the reference's row where another value is the best one: such rows are judged by their number
-    (`decided`). PP-OCR's softmax over 6625 characters is off by 80 % in a step of blurred letters that turns.
+    """Replace rows with another best value by the reference's: they are judged by their number (`decided`). PP-OCR's
+    softmax over 6625 characters is off by 80 % in a step of blurred letters that turns.
 
     Args:
         kind: of the output; others than classes and sequences stay as they are.
@@ -176,7 +176,7 @@ def _planes(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _matched(ours: np.ndarray, theirs: np.ndarray) -> tuple[int, tuple[int, int]]:
-    """How many regions of two masks overlap one to one by OVERLAP, and how many each has."""
+    """Count regions of two masks that overlap one to one by OVERLAP, and the regions of each."""
     from scipy import ndimage
 
     around = np.ones((3, 3))
@@ -210,8 +210,8 @@ class ClassAgreement(TypedDict):
 def classification_metrics(
     reference: np.ndarray, other: np.ndarray, draws: Callable[[], Sequence[np.ndarray]] = tuple
 ) -> ClassAgreement:
-    """How far the class logits of two files agree; a sample with a NaN or +Inf on either side, or nothing above -Inf,
-    agrees in nothing.
+    """Compare the class logits of two files; a sample with a NaN or +Inf on either side, or nothing above -Inf, agrees
+    in nothing.
 
     Args:
         reference, other: [samples, classes], of one shape, before the softmax.

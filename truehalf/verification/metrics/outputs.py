@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from truehalf.codes import coded
+from truehalf.verification.metrics.half_steps import Response
 from truehalf.verification.metrics.tensors import absolute_error
 from truehalf.verification.metrics.yardstick import (
     CAP,
@@ -30,19 +31,6 @@ from truehalf.verification.runs import Run
 
 Pairs = Sequence[tuple[np.ndarray, np.ndarray]]
 _MOST_WHOLE = 2.0**11  # float16 holds all whole numbers up to here
-
-
-@dataclass(frozen=True)
-class Response:
-    """Response of an output to half a step of the input.
-
-    Attributes:
-        of: names what the step is of, as "a pixel".
-        draws: gives the reference's arrays on moved inputs, by draw and run, in the shapes of the reference's.
-    """
-
-    of: Callable[[], str] = str
-    draws: Callable[[], Draws] = tuple
 
 
 @dataclass(frozen=True)
@@ -178,7 +166,7 @@ def _is_other_inf(pairs: Pairs) -> bool:
 
 
 def _unlike_reason(name: str, counted: OutputErrors, pairs: Pairs) -> str:
-    """What is not finite on one side alone; empty where NaN and Inf stand at the same places."""
+    """Say which values are not finite on one side alone; empty where NaN and Inf stand at the same places."""
     if counted.nonfinite_new:
         nan = sum(int((np.isfinite(r) & np.isnan(c)).sum()) for r, c in pairs)
         reason = f"{nan} NaN and {counted.nonfinite_new - nan} Inf of {counted.elements} values"
@@ -206,8 +194,8 @@ def _judged_exact(name: str, counted: OutputErrors, pairs: Pairs, floor: float, 
 
 
 def _changed(pairs: Pairs, floor: float, response: Response) -> tuple[int, int]:
-    """How many values differ, and how many may: SLACK times as many as half a step of the input turns, CAP floors at
-    most, if it turns half of the same ones, too.
+    """Count values that differ, and those that may: SLACK times as many as half a step of the input turns, CAP floors
+    at most, if it turns half of the same ones, too.
     """
     unequal = [np.asarray(r != c) for r, c in pairs]
     different = sum(int(each.sum()) for each in unequal)
@@ -255,8 +243,8 @@ def _with_whole_numbers(
 
 
 def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
-    """float64: the largest error of each sample of all runs, and of each run whose axis 0 counts none: the root mean
-    square, as a share of the output's scale; of exact values the share that differs; infinite where they cannot be
+    """Measure float64: the largest error of each sample of all runs, and of each run whose axis 0 counts none: the root
+    mean square, as a share of the output's scale; of exact values the share that differs; infinite where they cannot be
     compared.
 
     Args:
@@ -276,7 +264,7 @@ def errors_by_sample(runs: Sequence[Run], names: Iterable[str]) -> np.ndarray:
 
 
 def _squares(run: Run, name: str) -> np.ndarray:
-    """float64: mean squared error of each sample, or of the run."""
+    """Measure float64: mean squared error of each sample, or of the run."""
     count = len(run.places)
     if name not in run.candidate or run.candidate[name].shape != run.reference[name].shape:
         return np.full(count, np.inf)

@@ -78,7 +78,9 @@ def query_outputs(spec: IoSpec) -> list[str]:
 
 
 def rows_in_any_order(reference: ir.Model) -> list[str]:
-    """Outputs whose rows are queries: those that the I/O spec declares, else those of three axes selected by a TopK."""
+    """List outputs whose rows are queries: those that the I/O spec declares, else those of three axes selected by a
+    TopK.
+    """
     if SPEC_KEY in reference.metadata_props:
         return query_outputs(spec_inside(reference))
     ranked = _selected_by_top_k(reference)
@@ -87,7 +89,7 @@ def rows_in_any_order(reference: ir.Model) -> list[str]:
 
 
 def _selected_by_top_k(model: ir.Model) -> set[ir.Value]:
-    """The values of the main graph that depend on a TopK."""
+    """Collect the values of the main graph that depend on a TopK."""
     found: set[ir.Value] = set()
     for node in model.graph:
         if node.op_type == "TopK" or any(value in found for value in values_read(node)):
@@ -123,7 +125,7 @@ def outputs_apart(
 
 
 def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np.ndarray:
-    """The row of `other` that belongs to each row of `reference`, by the query rule.
+    """Pair each row of `reference` with a row of `other`, by the query rule.
 
     Args:
         reference, other: [images, queries, values], or [images, queries], by name; non-finite values count as far
@@ -148,7 +150,7 @@ def pair_queries(reference: Outputs, other: Outputs, names: Sequence[str]) -> np
 
 
 def _moved(reference: Outputs, other: Outputs) -> np.ndarray:
-    """The rows that are not near those in their places; none where they are too many to be paired."""
+    """List the rows that are not near those in their places; none if they are too many to be paired."""
     found = np.zeros(len(next(iter(reference.values()))), bool)
     for name, ours in reference.items():
         limit = STAYED * float(np.abs(ours[np.isfinite(ours)]).max(initial=0.0))

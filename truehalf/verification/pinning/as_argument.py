@@ -24,17 +24,17 @@ def pins_argument(key: str, new: Sequence[str], pinned: Sequence[str] = ()) -> s
 
 
 def entry_of(node: str) -> str:
-    """The entry of node_block_list that matches a node's whole name."""
+    """Write the entry of node_block_list that matches a node's whole name."""
     return f"^{re.escape(node)}$"
 
 
 def pins_flags(entries: Sequence[str]) -> str:
-    """Entries of node_block_list as flags of `truehalf convert`, quoted for a POSIX shell."""
+    """Write entries of node_block_list as flags of `truehalf convert`, quoted for a POSIX shell."""
     return " ".join(f"--node-block-list {shlex.quote(entry)}" for entry in entries)
 
 
 def _quoted(entry: str) -> str:
-    """In double quotes; backslashes speak for themselves, but before a quote and before what would be filled in."""
+    """Quote an entry with double quotes; backslashes stay, but before a quote and before what would be filled in."""
     return '"' + re.sub(r'(\\*)("|\$\{|$)', lambda found: found[1] * 2 + _ESCAPED[found[2]], entry) + '"'
 
 

@@ -40,12 +40,12 @@ class Reconversion:
 
     @classmethod
     def of(cls, precision: Precision, engine: EngineConfig, spec: IoSpec, ranges: RangesJson | None) -> Reconversion:
-        """That of a run; `spec` is the I/O spec of its model."""
+        """Make the one of a run; `spec` is the I/O spec of its model."""
         first, *_ = completed(engine.profiles, spec.inputs)
         return cls(precision, ranges, {name: shapes["opt"] for name, shapes in first.items()})
 
     def named(self, fp32_path: Path) -> ir.Model:
-        """The FP32 model at the opset that is converted, with the names that node_block_list is matched with."""
+        """Load the FP32 model at the opset that is converted, with the names that node_block_list is matched with."""
         from truehalf.ir.normalize import PREPARE
         from truehalf.ir.opset import ToOpset
 

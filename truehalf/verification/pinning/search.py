@@ -124,8 +124,8 @@ def search_pins(
 def ranked(
     files: BothFiles, batches: Sequence[Feeds], queries: Collection[str], errors: Sequence[LocalError]
 ) -> dict[tuple[str, ...], float]:
-    """Names of nodes of the reference that belong together, those first whose rounding moves the outputs most, and how
-    far: a share of the outputs, 0 of nodes that were not asked for.
+    """Rank groups of nodes of the reference that are pinned together, those first whose rounding moves the outputs
+    most: the effect of each as a share of the outputs, 0 of nodes that were not asked for.
     """
     by_node: dict[ir.Node, list[LocalError]] = {}
     values = main_values(files.reference)
@@ -156,7 +156,7 @@ def ranked(
 
 
 def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int | None:
-    """The least of 1 to limit that holds, by doubling, then bisection; None where limit does not hold.
+    """Search the least of 1 to limit that holds, by doubling, then bisection; None if limit does not hold.
 
     Args:
         holds: asked of few numbers, of some twice.
@@ -175,7 +175,7 @@ def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int 
 
 
 def _pruned(names: list[str], holds: Callable[[list[str]], bool | None]) -> tuple[list[str], bool]:
-    """What is left when no part can be taken out, the later ones first; and whether no single node can be.
+    """Take out parts, the later ones first, until none can be; True if no single node can be.
 
     Args:
         holds: None: no more may be tried.

@@ -8,10 +8,8 @@ import pytest
 
 from tests.messages import expect
 from tests.truehalf.verification.small_detector import (
-    BOXES,
     FP16,
     FP32,
-    LOGITS,
     OPTIONS,
     SPEC,
     Detector,
@@ -65,17 +63,6 @@ def test_a_file_without_fp16_runs_on_the_cpu_provider(tmp_path):
     assert not any("FP16" in item for item in report["not_verified"])
 
 
-def test_float16_inputs_and_outputs_are_fed_and_read(tmp_path):
-    half_io = FP16.replace("float[", "float16[").replace(
-        "half_means = Cast <to = 10> (means)", "half_means = Identity (means)"
-    )
-    half_io = half_io.replace("logits = Cast <to = 1>", "logits = Identity").replace(
-        "boxes = Cast <to = 1>", "boxes = Identity"
-    )
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", half_io))
-    assert report["verdict"] == "passed" and report["evaluation"] == "emulated-fp16"
-
-
 def test_without_names_and_labels_the_model_is_its_own_measure(tmp_path):
     final = write(tmp_path / "final" / "model.onnx", FP16)
     report = verified(tmp_path, final, samples=unlabelled(), spec=replace(SPEC, class_names=()))
@@ -96,18 +83,6 @@ def test_without_labels_a_file_that_finds_the_same_passes_and_says_what_was_not_
     assert report["ap50_95"] is None and state(report, "average_precision")["state"] == "not verified"
     (said,) = [each for each in report["not_verified"] if "no-labels" in codes_in(each)]
     expect(said, "no-labels", "average precision", count)
-
-
-@pytest.mark.parametrize("change", ["classes", "logits", "boxes"])
-def test_without_labels_a_file_that_finds_something_else_fails(tmp_path, change):
-    """By the detections of the reference, which stand in for labels."""
-    changes = {
-        "classes": {"classes": [1, 0, 2]},
-        "logits": {"extra": {"logits_bias": (LOGITS - 4).astype(np.float16)}},
-        "boxes": {"extra": {"boxes_bias": (BOXES + 0.2).astype(np.float16)}},
-    }
-    final = write(tmp_path / "final" / "model.onnx", FP16, **changes[change])
-    assert verified(tmp_path, final, samples=unlabelled())["verdict"] == "failed"
 
 
 @pytest.mark.parametrize("required", [False, True])

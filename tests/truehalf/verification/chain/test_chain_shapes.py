@@ -91,12 +91,6 @@ def test_another_shape_fails(name: str, tmp_path: Path) -> None:
         expect(row["reason"], None, "[7, 3, 100]")
 
 
-def test_the_right_shape_passes(tmp_path: Path) -> None:
-    fp32 = of_text(tmp_path, "[b, c, d]", GOOD, "fp32.onnx")
-    report = verified(tmp_path, fp32, of_text(tmp_path, "[b, c, d]", f"{GOOD} h = Neg(x)"), PLAIN, X)
-    assert report["verdict"] == "passed", report["reasons"]
-
-
 @pytest.mark.parametrize("axis", ["zero", "one", "two"])
 def test_a_shape_that_is_right_but_at_another_batch_fails(axis: str, tmp_path: Path) -> None:
     """It is at 5 samples, at 2 and at 1."""

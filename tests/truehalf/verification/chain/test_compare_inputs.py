@@ -74,14 +74,6 @@ def test_samples_are_run_in_groups(tmp_path: Path, batch: int) -> None:
     assert re.findall(r"\d+", said) == sizes.split(", ")
 
 
-def test_a_fixed_batch_is_fed_as_it_asks(tmp_path: Path) -> None:
-    a = model(tmp_path / "a.onnx", ADDED, CLASSES, **constant(0, 0, 0))
-    free = compare(a, model(tmp_path / "b.onnx", ADDED, **constant(0.001, 0, 0)), {"x": X})
-    for size in ("1", "3", "8"):
-        fixed = model(tmp_path / "c.onnx", ADDED.replace("N", size), **constant(0.001, 0, 0))
-        assert compare(a, fixed, {"x": X}).outputs == free.outputs
-
-
 def test_without_kinds_a_feed_runs_as_it_stands(tmp_path: Path) -> None:
     over_samples = "(float[N,3] x) => (float[N,3] y) { y = Softmax <axis = 0> (x) }"
     assert held(tmp_path, over_samples, over_samples, batch=1).passed
@@ -137,19 +129,6 @@ def test_a_corrupt_picture_is_named_or_left_out_and_named(tmp_path: Path, folder
     expect(report.left_out[0], "file-unreadable", "1.png")
     (said,) = [item for item in report.not_verified if "1.png" in item]
     expect(said, "file-unreadable", folder / "1.png")
-
-
-def test_one_picture_is_a_folder_of_one(tmp_path: Path, folder: Path) -> None:
-    a = model(tmp_path / "a.onnx", MEANS, PIXELS)
-    b = model(tmp_path / "b.onnx", MEANS.replace("ReduceMean", "ReduceL1"), PIXELS)
-    report = compare(a, b, folder / "2.png", locate=False)
-    assert report.samples == 1 and report.worst_sample == "2.png" and report.preprocessing is not None
-    (folder / "1.png").write_bytes(b"no picture")
-    with raises("file-unreadable", "1 of 1", "verify.skip_corrupt", folder / "1.png"):
-        compare(a, b, str(folder / "1.png"))
-    with raises("file-unreadable", folder / "1.png") as error:
-        compare(a, b, folder / "1.png", options=options(skip_corrupt=True))
-    assert "skip_corrupt" not in str(error.value)
 
 
 def test_options_of_pictures_are_refused_beside_arrays(tmp_path: Path) -> None:

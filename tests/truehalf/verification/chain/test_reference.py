@@ -15,7 +15,6 @@ from truehalf.data.samples import Sample
 from truehalf.io_spec.spec import IoSpec
 from truehalf.verification.chain import reference
 from truehalf.verification.chain.reference import freeze, read_reference, write_reference
-from truehalf.verification.runs import joined
 
 SPEC = IoSpec.from_json(
     {
@@ -50,7 +49,7 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
     assert list(read.outputs) == list(frozen.outputs)
     for name, value in frozen.outputs.items():
         np.testing.assert_array_equal(read.outputs[name], value)
-    np.testing.assert_array_equal(read.found[2].boxes_px, frozen.found[2].boxes_px)
+    np.testing.assert_array_equal(read.detections[2].boxes_px, frozen.detections[2].boxes_px)
     assert read.truth and frozen.truth
     for got, wanted in zip(read.truth, frozen.truth, strict=True):
         for name in ("boxes_px", "labels", "scores"):
@@ -60,7 +59,7 @@ def test_it_comes_back_as_it_was(folder: Path) -> None:
 def test_its_average_precision_is_kept_and_that_of_the_first_samples_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = freeze(Network(), SAMPLES, SPEC, 2).found[1]  # the others have boxes that are not found
+    right = freeze(Network(), SAMPLES, SPEC, 2).detections[1]  # the others have boxes that are not found
     samples = [SAMPLES[0], replace(SAMPLES[1], boxes=right.boxes_px, labels=right.labels), *SAMPLES[2:]]
     frozen = freeze(Network(), samples, SPEC, 2)
     write_reference(tmp_path, frozen, "none", 2)
@@ -135,20 +134,6 @@ def test_a_module_that_fails_is_named_with_the_samples() -> None:
 
     with raises("module-fails", "FP32", 1, "s/2", "RuntimeError", "[2, -1]", "verify.batch"):
         freeze(Even(), SAMPLES, SPEC, 2)
-
-
-def test_its_index_tells_samples_apart() -> None:
-    frozen = [freeze(small_detector.Detector(), small_detector.unlabelled(3), small_detector.SPEC, n) for n in (2, 3)]
-    index = frozen[0].index
-    assert [item["name"] for item in index] == ["made/0", "made/1", "made/2"]
-    assert len({item["sha256"] for item in index}) == 3
-    assert index == frozen[1].index
-
-
-def test_a_number_of_rows_that_varies_is_refused() -> None:
-    parts = [{"scores": np.zeros((2, rows), np.float32)} for rows in (5, 5, 4)]
-    with raises("wrong-shape", "'scores'", "[5]", "[4]"):
-        joined(parts)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 2, 2), (4, 2), (0,)])

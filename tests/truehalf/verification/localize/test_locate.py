@@ -136,18 +136,6 @@ def test_a_selector_repeats_what_is_in_force() -> None:
     assert found[0].selector == pins_argument("node_block_list", ["^sum$", "/head/", f"^{found[0].node}$"])
 
 
-def test_a_selector_is_a_regular_expression_for_just_that_name() -> None:
-    strange = "/layers.0/a[1] (x)"
-    text = HALF.replace("[second]", "[other]")
-    reference, candidate = model(REFERENCE), model(text)
-    for each in (reference, candidate):
-        for node in each.graph:
-            node.name = strange if node.outputs[0].name == "d" else node.name
-    found = locate(BothFiles(reference, candidate), [FEEDS])
-    selector = next(each.selector for each in found if each.node == strange)
-    assert selector == pins_argument("node_block_list", [f"^{re.escape(strange)}$"])
-
-
 def test_equal_files_have_no_suspects() -> None:
     assert suspects(REFERENCE) == []
     assert first_bad_node([]) is None

@@ -20,13 +20,6 @@ def test_iou_of_known_boxes():
     np.testing.assert_allclose(box_iou(a, b), [[1, 1 / 3, 0], [0, 0, 0]])
 
 
-def test_equal_outputs_match_fully():
-    result = summarize([match(REFERENCE, REFERENCE)])
-    assert (result["reference"], result["matched"], result["missed"], result["extra"]) == (3, 3, 0, 0)
-    assert result["matched_fraction"] == 1.0 and result["extra_fraction"] == 0.0
-    assert result["box_error_px"]["max"] == 0.0 and result["score_error"]["max"] == 0.0
-
-
 def test_one_swapped_label_is_a_miss_an_extra_and_a_flip():
     result = summarize([match(REFERENCE, edited(1, label=4))])
     assert (result["missed"], result["label_flips"], result["extra"]) == (1, 1, 1)
@@ -43,17 +36,6 @@ def test_large_box_shifted_by_two_pixels_shows_in_the_box_error():
     shifted = Detections(large.boxes_px + np.float32(2), large.labels, large.scores)
     result = summarize([match(large, shifted)])
     assert result["missed"] == 0 and result["box_error_px"]["max"] == pytest.approx(2.0)
-
-
-def test_a_lost_detection_is_gone():
-    kept = Detections(REFERENCE.boxes_px[1:], REFERENCE.labels[1:], REFERENCE.scores[1:])
-    found = match(REFERENCE, kept)
-    assert found.absent == [0] and found.missed == 1 and not found.extra
-
-
-def test_duplicated_detections_are_extra():
-    result = summarize([match(REFERENCE, joined(REFERENCE, REFERENCE))])
-    assert result["matched_fraction"] == 1.0 and result["extra"] == 3 and result["extra_fraction"] == 0.5
 
 
 def test_duplicates_of_the_reference_must_be_found_twice():
@@ -75,18 +57,6 @@ def test_a_score_that_falls_through_the_threshold_is_a_miss_and_one_that_rises_a
     assert match(low, high).extra == [0]
     assert match(edited(0, score=0.53), edited(0, score=0.49)).missed == 0
     assert match(edited(0, score=0.56), edited(0, score=0.49)).absent == [0]
-
-
-def test_candidate_in_an_empty_picture_is_extra():
-    found = match(detections(), detections((10, 10, 50, 60, 3, 0.9)))
-    assert found.extra == [0] and found.reference == 0 and found.missed == 0
-
-
-def test_nothing_in_the_reference_means_nothing_was_compared():
-    result = summarize([match(detections(), detections((10, 10, 50, 60, 3, 0.9)))])
-    assert result["matched_fraction"] is None and result["box_error_px"] is None
-    assert result["extra"] == 1 and result["extra_fraction"] == 1.0
-    assert summarize([match(detections(), detections())])["extra_fraction"] is None
 
 
 def test_scores_are_compared_rank_by_rank():
