@@ -17,6 +17,20 @@ DynamicAxes = Mapping[str, Mapping[int, str]]
 _NO_SCOPE = "_empty_nn_module_stack"  # what torch.export calls the scope of nodes that it added itself
 
 
+class KeepConstants(Pass):
+    """Makes weights of constants that a graph reads and does not hold: torch's optimizer loses bounds of Clip, as of a
+    grid_sample spelt out in gathers (onnxscript 0.7.2).
+    """
+
+    def edit(self, model: ir.Model, done: Done) -> None:
+        graph = model.graph
+        for value in [each for node in graph for each in node.inputs if each is not None]:
+            is_defined = value.producer() is not None or value.is_graph_input() or value.is_initializer()
+            if not is_defined and value.const_value is not None:
+                graph.register_initializer(value)
+                done.counts["kept"] += 1
+
+
 class NameByScope(Pass):
     """Names nodes and their outputs as TorchScript does: /outer/inner/OpType, then _1, _2, ..., and <node>_output_0.
 

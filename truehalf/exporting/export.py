@@ -31,7 +31,7 @@ import onnx_ir as ir
 
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import RAISED, StageError
-from truehalf.exporting.after_export import (
+from truehalf.exporting.after_export import KeepConstants, (
     DynamicAxes,
     NameAxes,
     NameByScope,
@@ -208,7 +208,7 @@ def _export_dynamo(
         custom_translation_table={torch.ops.aten._is_all_true.default: _is_all_true},
     )
     assert written is not None
-    Passes(NameByScope(), NameAxes(dynamic_axes))(written.model)
+    Passes(KeepConstants(), NameByScope(), NameAxes(dynamic_axes))(written.model)
     ir.save(written.model, path)
 
 

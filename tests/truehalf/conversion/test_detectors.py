@@ -13,7 +13,6 @@ import pytest
 from examples.digits.detector import DECODERS, build
 from tests.measuring.converted import to_fp16
 from tests.measuring.shipped import shipped
-from truehalf.config.precision import PRODUCTS
 from truehalf.conversion.casts_of_file import clean_casts
 from truehalf.models.calling import calling
 
@@ -48,9 +47,10 @@ def exported(decoder: str, folder: Path) -> Path:
 @pytest.mark.filterwarnings("ignore")
 def test_a_detector_converts(decoder: str, tmp_path: Path) -> None:
     source = exported(decoder, tmp_path)
-    by_cost = to_fp16(source, tmp_path / "fp16.onnx", op_block_list=["Softmax"])
-    assert by_cost.fp16_arithmetic > 0.999 and by_cost.costs["placed"] == by_cost.costs["unforced"]
-    report = to_fp16(source, tmp_path / "fp16.onnx", op_block_list=["Softmax"], fp16_ops=PRODUCTS)
+    by_cost = to_fp16(source, tmp_path / "fp16.onnx", op_block_list=["Softmax"], fp16_ops=[])
+    assert by_cost.costs["placed"] == by_cost.costs["unforced"]
+    report = to_fp16(source, tmp_path / "fp16.onnx", op_block_list=["Softmax"])
+    assert report.fp16_arithmetic > 0.999
     assert by_cost.costs["placed"]["bytes"] <= report.costs["placed"]["bytes"]
     cleaned = clean_casts(tmp_path / "fp16.onnx", tmp_path / "clean.onnx")
     softmaxes = sum(node.op_type == "Softmax" for node in onnx.load(source).graph.node)
