@@ -31,8 +31,9 @@ import onnx_ir as ir
 
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import RAISED, StageError
-from truehalf.exporting.after_export import KeepConstants, (
+from truehalf.exporting.after_export import (
     DynamicAxes,
+    KeepConstants,
     NameAxes,
     NameByScope,
 )
