@@ -53,7 +53,7 @@ from truehalf.verification.samples import worst_samples
 _FEW, _LEFT = 20, 0.5  # more pins leave at least this share of the arithmetic that was FP16
 _CONVERSIONS = 3  # the pins of the first check were tried on its samples, so a third one is rare
 _SECONDS, _SECONDS_LARGE = 90.0, 300.0  # of processor time for a search; the latter where one sample is enough
-_WORST = 2  # samples that pins are searched on; the check of the next conversion runs all again
+_WORST = 4  # samples that pins are searched on; the check of the next conversion runs all again
 _DRAWN = "a drawn input"
 SAMPLES, ARITHMETIC = 8, 5e10  # at most so many samples, and operations in all, but for the first sample
 _GATES = GatesConfig()
