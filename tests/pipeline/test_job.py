@@ -29,7 +29,7 @@ def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -
     with (project / "work.py").open("a") as work:
         work.write("# another program, so that its stages run again\n")
     commit(project, "another program")
-    ran.hold("own-None")
+    ran.hold("own-null")
     stopped = subprocess.Popen(
         JOB,
         cwd=project,
@@ -40,7 +40,7 @@ def test_a_run_that_is_stopped_leaves_what_an_earlier_one_said(tmp_path: Path) -
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
         start_new_session=True,
     )
-    ran.wait_for("own-None", times=2)
+    ran.wait_for("own-null", times=2)
     subprocess.run(["kill", "-INT", "--", f"-{stopped.pid}"], check=True)
     output, _ = stopped.communicate(timeout=HANG_S)
     assert stopped.returncode == 130, output
