@@ -356,7 +356,7 @@ def _warned(caught: Sequence[warnings.WarningMessage]) -> tuple[dict[Statement, 
 
 
 def _by_statement(subject: Subject, feed: Arrays) -> dict[Statement, list[Read]] | None:
-    """What the user's code reads on a feed, or leads to being read; None where that cannot be followed."""
+    """List the reads of tensors by the user's code on a feed, or on its behalf; None where they cannot be followed."""
     module = (copied(subject.traced) if subject.traced is not None else None) or subject.module
     found: dict[Statement, list[Read]] = {}
     try:

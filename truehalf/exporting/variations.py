@@ -34,7 +34,7 @@ CHANGES: _Changes = {
     "inverted": lambda share, rng: 1 - share,
     "noise": lambda share, rng: rng.uniform(-0.05, 1.05, share.shape),  # reaches both ends of the range
 }
-# Where the user's code reads values: no picture, so that a detector's queries would all tie.
+# Flat images, run only where the user's code reads values: on them all queries of a detector tie.
 FLAT: _Changes = {
     "all least": lambda share, rng: np.zeros_like(share),
     "all largest": lambda share, rng: np.ones_like(share),

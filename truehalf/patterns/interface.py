@@ -17,8 +17,8 @@ _BINDINGS = {
     ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.FLOAT8E4M3FN,
 }  # fmt: skip
 _NO_NVINFER = "DeepStream's nvinfer has no such type"
-# What TensorRT binds and servers do not: DeepStream's nvinfer has FLOAT, HALF, INT8 and INT32, and INT64 in newer ones;
-# Triton's configuration has no float8.
+# Types of inputs and outputs that TensorRT binds and servers do not. DeepStream's nvinfer has FLOAT, HALF, INT8 and
+# INT32, and INT64 in newer versions; Triton's configuration has no float8.
 _SERVERS = {
     ir.DataType.BOOL: (_NO_NVINFER, "warning"),
     ir.DataType.UINT8: (_NO_NVINFER, "warning"),

@@ -206,7 +206,7 @@ class OpenFile:
 
     @property
     def ran(self) -> Ran:
-        """How the file ran up to now."""
+        """The evaluation, provider and counts of the runs up to now."""
         runner, largest = self.runner, dict(sorted(self._beyond_float16, key=lambda found: found[1]))
         return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, largest)
 

@@ -262,7 +262,7 @@ def _configuration(folder: Path, task: Task) -> Any:
 
 
 def _foreign_kernels(content: Any) -> Iterator[str]:
-    """What a configuration or one inside it names as its attention beside those of torch."""
+    """Yield attention implementations other than those of torch that a configuration, or one inside it, asks for."""
     if not isinstance(content, dict):
         return
     for key, value in content.items():
@@ -339,7 +339,7 @@ def _fitting(report: dict[str, Any], folder: Path) -> list[str]:
 
 
 def _explained(where: Path, make: Callable[[], Any]) -> Any:
-    """What `make` returns, without what `transformers` prints; its errors as ours."""
+    """Call `make` without the output of `transformers`, and return its result; its errors become StageErrors."""
     with _quiet(), failing("module-fails", f"model.options.id: {where}: transformers cannot make this model"):
         try:
             return make()

@@ -84,7 +84,7 @@ class _Samples:
         options: VerifyConfig = _CHECKED,
         judged: Sequence[Finding] | None = (),
     ) -> tuple[Report, list[Finding]]:
-        """The comparison on these samples, and what fails in it.
+        """Compare two files on these samples; the report, and the findings that fail.
 
         Args:
             judged: see `compare`.
@@ -95,7 +95,7 @@ class _Samples:
         return report, spoiled or ([] if self.is_drawn else failed)
 
     def worst_of(self, report: Report) -> _Samples:
-        """The feeds of the _WORST samples that differ most."""
+        """Keep the feeds of the _WORST samples that differ most."""
         if report.comparison is None or len(self.feeds) == 1:
             return self
         feeds = [run.feed for run in report.comparison.runs for _ in run.places]
@@ -103,8 +103,8 @@ class _Samples:
         return replace(self, feeds=[self.feeds[number] for number in worst])
 
     def held(self, reference: OpenFile, candidate: Path) -> bool:
-        """Whether a file with pins is within half the tolerance, and its outputs react to the input as the
-        reference's do.
+        """True if a file with pins is within half the tolerance, and its outputs react to the input as the reference's
+        do.
         """
         report, failed = self.compared(reference, candidate, _PINNED)
         unmoved = _unmoved(report)
@@ -247,7 +247,7 @@ def _edge_at_fault(sample: _Samples, reference: OpenFile, candidate: OpenFile) -
 
 
 def _with_pins(
-    found: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, conversion: Reconversion, folder: Path
+    failed: QuickCheck, sample: _Samples, out: Path, fp32: ir.Model, conversion: Reconversion, folder: Path
 ) -> tuple[QuickCheck, Mapping[str, Decision]]:
     """The result with the nodes that cause the failure, and the decisions that pin them."""
     shapes = None if sample.is_drawn else {name: array.shape for name, array in sample.feeds[0].items()}
@@ -257,7 +257,7 @@ def _with_pins(
     reference = _remembered(ModelFile(slimmed))
     files, queries = BothFiles(conversion.named(slimmed), load_model(out)), rows_in_any_order(fp32)
     errors = local_errors(files, sample.feeds, keep=len(files.pairs))
-    found = replace(found, first_bad_node=first_bad_node(locate(files, sample.feeds, queries, errors)))
+    failed = replace(failed, first_bad_node=first_bad_node(locate(files, sample.feeds, queries, errors)))
     least = _LEFT * _arithmetic(conversion.convert(slimmed, pinned))
 
     def holds(nodes: Collection[str]) -> bool | None:
@@ -267,14 +267,14 @@ def _with_pins(
     seconds = _SECONDS_LARGE if sample.is_large else _SECONDS
     pins = search_pins(files, sample.feeds, queries, errors, holds, seconds)
     if pins.effects:
-        return replace(found, node_block_list=pins.entries), _decisions(pins.effects, sample)
+        return replace(failed, node_block_list=pins.entries), _decisions(pins.effects, sample)
     reason = "no node is known that brings it within the tolerance in FP32: keep the model FP32"
     if pins.is_cut_short:
         reason = f"no pins were found that hold in {seconds:g} seconds of processor time"
     elif pins.most_failed:
         reason = f"with the {pins.most_failed} nodes that matter most in FP32 it is still beyond the tolerance, "
         reason += f"and more would leave less than {_LEFT:.0%} of its arithmetic in FP16: keep the model FP32"
-    return replace(found, remedy=coded("fp16-not-enough", reason)), {}
+    return replace(failed, remedy=coded("fp16-not-enough", reason)), {}
 
 
 def _decisions(effects: Mapping[str, float], sample: _Samples) -> dict[str, Decision]:
