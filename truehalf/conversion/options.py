@@ -12,8 +12,6 @@ from truehalf.errors import refuse
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.ir.selectors import Selector
-
 
 def check_names(model: ir.Model, precision: Precision, input_shapes: Mapping[str, Sequence[int]] | None) -> None:
     """Compare the options that name inputs and outputs with the model.
@@ -61,17 +59,12 @@ def _quoted(names: Iterable[str | None]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
 
 
-def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> tuple[list[Selector], list[str]]:
-    """Entries of fp16_ops that match no node, and a line on each.
-
-    Raises:
-        StageError: when there is one and selectors are strict.
-    """
+def unmatched_fp16_ops(model: ir.Model, precision: Precision) -> dict[str, str]:
+    """Map each entry of fp16_ops that matches no node to a line on it."""
     from truehalf.ir.facts import all_nodes
     from truehalf.ir.patterns import is_named
     from truehalf.ir.selectors import Selector, unmatched_message
 
     nodes, wanted = list(all_nodes(model)), [Selector("fp16_ops", text) for text in precision.fp16_ops or ()]
     unmatched = [each for each in wanted if not any(is_named(node, each.text) for node in nodes)]
-    lines = [unmatched_message(each, model) for each in unmatched]
-    return unmatched, lines
+    return {str(each): unmatched_message(each, model) for each in unmatched}
