@@ -3,15 +3,19 @@
     same_type     Cast(x: t, t)               ->  x                 exact
     widening      Cast(Cast(x: s, m), t)      ->  Cast(x, t)        exact: m holds every value of s
     rounding      Cast(Cast(x: s, m), t)      ->  Cast(x, t)        removes a rounding: floats, m does not hold all of s
+    moved         Cast(move(Cast(x: s, m)),t) ->  move(Cast(x, t))  as widening, where Casts become fewer
+    moved_rounding                                                  as rounding
     constant      Cast(constant, t)           ->  constant          exact: computed once
     duplicate     Cast(x, t), Cast(x, t)      ->  the first         exact
     unread        Shape(Cast(x, t))           ->  Shape(x)          exact; Size, too
     dead          Cast(x, t) unread           ->  nothing           exact
 
-So f32 -> f16 -> f32 -> f16 -> f32 ends as x, and as f32 -> f16 -> f32 under `strict`, which leaves the rule with a
-rounding out. A Cast from float to integer or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast
-that runtimes lack (UINT8 to INT32). Where a Cast that goes wrote a graph output, the producer of its input takes the
-name over; a Cast of a graph input, or of what another output shows, stays. A CastLike is left as it is.
+So f32 -> f16 -> f32 -> f16 -> f32 ends as x, and as f32 -> f16 -> f32 under `strict`, which leaves the two rules with
+a rounding out. `moved` holds for whole regions of data movement (truehalf.ir.moves), of float32 and float16: what flows
+in is a Cast to m or a constant, what reads the results is a Cast to t or reads no values. A Cast from float to integer
+or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast that runtimes lack (UINT8 to INT32). Where a
+Cast that goes wrote a graph output, the producer of its input takes the name over; a Cast of a graph input, or of what
+another output shows, stays, and so does a CastLike.
 """
 
 from __future__ import annotations
@@ -22,10 +26,13 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes, is_op, producer_of
+from truehalf.ir.facts import all_nodes, insert_after, is_op, producer_of
+from truehalf.ir.moves import Region, regions
 from truehalf.ir.normalize import TYPED, Names
 from truehalf.ir.ops import Trait, has
 from truehalf.ir.passes import Done, Pass
+
+_MOVED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)  # every runtime moves these
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class _Cleaning:
             applied = sum(self.rules.values())
             for graph in list(self.model.graphs()):
                 self._graph(graph)
+                for region in regions(graph):
+                    self._through(region)
 
     def _graph(self, graph: ir.Graph) -> None:
         first: dict[tuple[ir.Value, str], ir.Value] = {}
@@ -90,6 +99,61 @@ class _Cleaning:
             if not result.uses() and not result.is_graph_output():
                 graph.remove(cast, safe=True)
                 self.rules["dead"] += 1
+
+    def _new_cast(self, source: ir.Value, dtype: ir.DataType | None, like: ir.Node) -> ir.Value:
+        """A Cast directly after its input, or before all nodes of its graph, with the attributes of another."""
+        assert dtype is not None
+        result = ir.Value(name=self.names.fresh(f"{source.name}_{dtype.name.lower()}"))
+        result.type, result.shape = ir.TensorType(dtype), source.shape
+        attributes = [*(a for a in like.attributes.values() if a.name != "to"), ir.AttrInt64("to", dtype.value)]
+        cast = ir.Node("", "Cast", [source], attributes, outputs=[result], name=self.names.fresh(f"Cast_{result.name}"))
+        insert_after(source, cast)
+        return result
+
+    # --- through data movement ----------------------------------------------------------------------------------------
+
+    def _through(self, region: Region) -> None:
+        """Let a region move values of the type that its readers want."""
+        casts = [node for node, _ in region.exits if not has(node, Trait.SHAPE_ONLY)]
+        targets = {_ends(cast)[1].dtype if is_op(cast, "Cast") else None for cast in casts}
+        if len(targets) != 1 or any(value.is_graph_output() for value in region.results):
+            return
+        (t,) = targets
+        if t not in _MOVED_TYPES:
+            return
+        rules, sources, feeding = set[str](), dict[ir.Value, ir.Node](), dict[ir.Node, None]()
+        for _, _, value in region.entries:
+            if (cast := producer_of(value, "Cast")) is not None:
+                source = _ends(cast)[0]
+                rule = self._chain_rule(source.dtype, value.dtype, t)
+                feeding[cast] = None
+                if source.dtype != t:
+                    sources[source] = cast
+            else:
+                rule = "constant" if self._foldable(value, t) else None
+            if rule is None:
+                return
+            rules.add(rule)
+        inside = {(node, index) for node, index, _ in region.entries}
+        freed = sum(self._only_read_by(_ends(cast)[1], inside) for cast in feeding)
+        if len(casts) + freed <= len(sources):
+            return
+        recast = {source: self._new_cast(source, t, cast) for source, cast in sources.items()}
+        for node, index, value in region.entries:
+            if (cast := producer_of(value, "Cast")) is not None:
+                source = _ends(cast)[0]
+                node.replace_input_with(index, recast.get(source, source))
+            else:
+                node.replace_input_with(index, self._constant(value, t))
+                _remove_unread_constant(value)
+        for value in region.results:
+            value.type = ir.TensorType(t)
+        for cast in casts:
+            assert cast.graph is not None
+            self._bypass(cast.graph, cast, _ends(cast)[0], "moved_rounding" if "rounding" in rules else "moved")
+
+    def _only_read_by(self, value: ir.Value, users: set[tuple[ir.Node, int]]) -> bool:
+        return not value.is_graph_output() and all((use.node, use.idx) in users for use in value.uses())
 
     # --- one Cast after another ---------------------------------------------------------------------------------------
 

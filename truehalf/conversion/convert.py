@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.ranges_form import Ranges, RangesJson, TensorRange, ranges_of, read_ranges
+from truehalf.calibration.ranges_form import Ranges, RangesJson, TensorRange, read_ranges
 from truehalf.codes import coded
 from truehalf.config.precision import Placement, Precision, PrecisionName, RuleSet
 from truehalf.conversion import partition
@@ -198,12 +198,12 @@ def convert_model(
     notes += ToOpset(precision.opset)(model).notes()
     PREPARE(model)
     infer_open_types(model)
-    measured = read_ranges(ranges)
     if calibration is not None:
         feeds = Feeds(model_samples(calibration, model), fixed_batch(model))
         _check_no_weights(taken_out, feeds[0])
-        measured = ranges_of(calibrate(model, feeds, nonfinite_outputs="warn"))
+        ranges = calibrate(model, feeds, nonfinite_outputs="warn")
         input_shapes = input_shapes or {name: array.shape for name, array in feeds[0].items()}
+    measured = read_ranges(ranges)
     not_done = _not_done(model, precision, measured)
     unrun = not_run(model)
     if unrun is not None:
