@@ -77,8 +77,7 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
     """The content of a ranges.json, from its path or as it is.
 
     Raises:
-        StageError: naming every entry that is none, or that holds something else than numbers; where no tensor had an
-            element.
+        StageError: naming every entry that is none, or that holds something else than numbers.
     """
     content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
     if content is None:
@@ -91,9 +90,6 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
     tensors = _entries(content, "tensors", _range, problems)
     inner = _entries(content, "inner", _inner, problems)
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
-    if tensors and all(entry.absmax is None for entry in tensors.values()):
-        nothing = f"absmax is null for all {len(tensors)} tensors"
-        raise StageError("too-few-samples", f"ranges: {nothing}; calibrate on samples that have rows")
     return Ranges(tensors, inner, tuple(content.get("warnings") or ()), content)
 
 

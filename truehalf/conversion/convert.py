@@ -275,9 +275,12 @@ def _not_done(model: ir.Model, precision: Precision, ranges: Ranges | None) -> l
     floats = {value.name for value in (*written, *model.graph.inputs) if is_float32(value)}
     code, why = "needs-value", "no calibration was given"
     if ranges is not None:
-        if not floats or floats & set(ranges.tensors):
+        measured = {name for name, entry in ranges.tensors.items() if entry.absmax is not None}
+        if not floats or floats & measured:
             return []
-        code, why = "wrong-file", "the ranges are of another model (none is of a tensor of this one)"
+        code, why = "needs-value", "the samples have no element to measure"
+        if not floats & set(ranges.tensors):
+            code, why = "wrong-file", "the ranges are of another model (none is of a tensor of this one)"
     is_default = precision.rules is RuleSet.default
     asked = {
         "safety_factor": is_default,

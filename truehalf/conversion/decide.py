@@ -11,10 +11,11 @@
     variance, reduction_depth, custom_rule, unmeasured
     fp16_ops                          operator types that run in FP16 whatever their casts cost; by default matrix
                                       products and convolutions
+    fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
     none                              free: whatever is cheaper
 
-No list overrides the first three lines. With rules="autocast", overflow does not speak, and of the candidate rules only
-init_max, data_max and reduction_depth do.
+No list overrides the first three lines. With rules="autocast", overflow and fused_attention do not speak, and of the
+candidate rules only init_max, data_max and reduction_depth do.
 
 A node is judged by the float32 tensors that would become float16 with it, never by integers, nor by those that stay
 float32 anyway. Attention masks (truehalf.conversion.masks) are judged by no range.
@@ -31,7 +32,7 @@ from truehalf.calibration.ranges_form import Ranges
 from truehalf.config.precision import Precision, RuleSet
 from truehalf.conversion.masks import Masks, find_masks
 from truehalf.conversion.rules import limits
-from truehalf.conversion.rules.attention import unfused_attentions
+from truehalf.conversion.rules.attention import keep_fused
 from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.epsilons import epsilons
@@ -95,7 +96,7 @@ def decide(
     region = shape_arithmetic(model)
     judge = _Judge(context, blocked, included, region, pins or {})
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
-    unfused = unfused_attentions(model, nodes)
+    unfused = keep_fused(model, nodes, decides=precision.rules is RuleSet.default)
     return Decisions(nodes, unmatched, [*warnings, *masks.refused], masks.clamped, frozenset(region.values), unfused)
 
 

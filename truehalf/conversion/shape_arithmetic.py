@@ -7,13 +7,13 @@ no FP16 shape tensors. So what decides how many elements there are, or which, is
     sinks    inputs that say where or how many (`deciding_input`), the condition that a Loop's subgraph returns, and
              two that are computed only from sizes and constants: graph outputs of integers and bools, and what
              operators read that onnx does not know
-    region   all nodes upstream of a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...). It ends at
+    region   all nodes upstream of a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), through
+             both branches of an If and past a Loop or Scan, which are FP32 inside. It ends at
                Shape and Size           they read no values
                TopK, ArgMax, ArgMin,    a choice: which element is the largest is no arithmetic
                MaxPool, NonMaxSuppression
                a layer                  products, convolutions, normalizations, pools, samplers, custom operators: what
                                         a network predicts is rounded like any activation
-               If, Loop, Scan           what they put out is exact; their subgraphs are not followed
                declared nodes           the pass that made them says what must be FP32
                (truehalf.conversion.rules.custom)
              A choice among sizes and constants, or a layer of these, is arithmetic, and does not end it
@@ -67,10 +67,9 @@ def shape_arithmetic(model: ir.Model, of_data: bool = True) -> ShapeArithmetic:
             if value in found.values or (node is not None and _is_end(node, value, of_data)):
                 return []
             found.values.add(value)
-            if node is None or subgraphs(node):
-                return []
-            found.nodes.setdefault(node, sink)
-            return list(node.inputs)
+            if node is not None and not subgraphs(node):
+                found.nodes.setdefault(node, sink)
+            return _sources(value)
 
         for _ in reached([value], read):
             pass
@@ -152,21 +151,26 @@ def _counts_data(node: ir.Node, value: ir.Value) -> bool:
 
 def _sizes_upstream(value: ir.Value) -> int | None:
     """Count the sizes that a value is computed from; None where data is upstream, or an operator of which that is not
-    known: one with subgraphs, or one that onnx does not know.
+    known: a Loop, or one that onnx does not know.
     """
     sizes = 0
-    for each in reached([value], _read_values):
+    for each in reached([value], _sources):
         node = each.producer()
         if node is None:
             if each.const_value is None:
                 return None
             continue
-        if subgraphs(node) or schema_of(node) is None:
+        if schema_of(node) is None or is_op(node, "Loop", "Scan"):
             return None
         sizes += has(node, Trait.SHAPE_ONLY)
     return sizes
 
 
-def _read_values(value: ir.Value) -> tuple[ir.Value | None, ...]:
+def _sources(value: ir.Value) -> list[ir.Value | None]:
+    """What a value is computed from: of an output of If that of both branches, of Loop and Scan all that they read."""
     node = value.producer()
-    return () if node is None or has(node, Trait.SHAPE_ONLY) else tuple(node.inputs)
+    if node is None or has(node, Trait.SHAPE_ONLY):
+        return []
+    if is_op(node, "If"):
+        return [branch.outputs[value.index() or 0] for branch in subgraphs(node)]
+    return list(node.inputs)

@@ -33,7 +33,6 @@ FAULTY = {
     "scope_block_list": (["a/b"], "bad-syntax", ["'a/b'"]),
     "pattern_include_list": (["MatMul"], "bad-syntax", ["'MatMul'"]),
     "rules": ("auto", "unknown-choice", ["default", "autocast", "'auto'"]),
-    "init_overflow": ("clmp", "unknown-choice", ["pin", "clamp", "'clmp'"]),
     "placement": ("mincut", "unknown-choice", ["min_cut", "eager", "'mincut'"]),
     "safety_factor": (0, "out-of-range", [1, 65504, 0]),
     "data_max": (-1, "out-of-range", [0, -1]),
