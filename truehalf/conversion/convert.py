@@ -186,7 +186,7 @@ def convert_model(
     """
     if precision.custom_rule is not None:
         custom_rule_of(precision.custom_rule)  # before the work
-    check_names(model, precision, input_shapes)
+    check_names(model, precision)
     if reason := _no_work(model, precision):
         typed = as_in_file(model).clone()
         InferTypes()(typed)
