@@ -138,14 +138,14 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
         raise StageError("in-conflict", "--spec says how to verify, and nothing is verified: expected --samples")
     if given["samples"] is None:
-        if preprocessing is not None or given["skip_corrupt"]:
+        if preprocessing is not None:
             raise StageError("needs-value", "options of images: expected --samples, the images, got none")
         return None, None, None
     calibrated, verified = given["ranges"] is None, not given["no_verify"]
     if not calibrated and not verified:
         raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
     spec = spec_inside(file.model) if given["spec"] is None else given_spec(given["spec"])
-    samples = model_samples(given["samples"], file.model, spec.image_input, preprocessing, given["skip_corrupt"])
+    samples = model_samples(given["samples"], file.model, spec.image_input, preprocessing)
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     parts = split(distinct(samples), *most)
     calibration, verification = (

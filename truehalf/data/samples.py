@@ -58,7 +58,6 @@ class Samples(Sequence[Any]):
         left_out: names of what the data holds and nothing uses, by reason.
         whole: True if axis 0 of the arrays counts no samples: each sample goes into a run as it stands.
         preprocessing: applied to images; None of arrays.
-        unreadable: error message by name of each image that was left out because it cannot be read.
         feeds: name and rows of each feed that the samples were cut from; empty: each sample is one.
     """
 
@@ -70,7 +69,6 @@ class Samples(Sequence[Any]):
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     whole: bool = False
     preprocessing: Preprocessing | None = None
-    unreadable: Mapping[str, str] = field(default_factory=dict)
     feeds: Sequence[tuple[str, range]] = ()
 
     def __len__(self) -> int:

@@ -281,8 +281,7 @@ def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (folder / "images" / "9.png").write_bytes(b"none")
     for line in (["convert", "model.onnx", "-o", "out.onnx"], ["calibrate", "model.onnx", "-o", "ranges.json"]):
         assert truehalf([*line, "--samples", "images", *SIZE]) == 2
-        expect(capsys.readouterr().err, "file-unreadable", "9.png", "verify.skip_corrupt")
-        assert truehalf([*line, "--samples", "images", *SIZE, "--skip-corrupt"]) == 0
+        expect(capsys.readouterr().err, "file-unreadable", "9.png")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +295,6 @@ def test_corrupt_images(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["model.onnx", "-o", "images"], "file-unwritable", ["images"]),
         (["model.onnx", "-o", "-"], "file-unwritable", ["--out"]),
         (["model.onnx", "-o", "out.onnx", "--size", "8x8"], "needs-value", ["--samples"]),
-        (["model.onnx", "-o", "out.onnx", "--skip-corrupt"], "needs-value", ["--samples"]),
         (["model.onnx", "-o", "out.onnx", "--samples", "nan.npz"], "not-finite", ["'images'", "1 of 192"]),
     ],
 )
