@@ -31,6 +31,7 @@ from truehalf.patterns import (
     numbers,
     operators,
     selection,
+    wrong_engines,
 )
 from truehalf.patterns.frame import SEVERITIES, Finding, Match, Pattern, Subject
 from truehalf.patterns.ignoring import parse_ignores, split_ignored
@@ -41,7 +42,7 @@ __all__ = ["PASSES", "RULES", "SEVERITIES", "Finding", "Pattern", "RepairReport"
 
 _FAMILIES = (
     *(operators, control_flow, fold, data_sizes, bool_index, selection, grid_sample, layer_norm, attention),
-    *(numbers, interface),
+    *(numbers, interface, wrong_engines),
 )
 RULES: dict[str, Pattern] = {pattern.id: pattern for family in _FAMILIES for pattern in family.PATTERNS}
 PASSES: Mapping[str, Callable[[Writer], None]] = {
@@ -65,8 +66,8 @@ def lint(
 
     Args:
         model: sorted, typed as far as onnx can infer; it is left as it is. On a copy, functions are inlined (the node
-            "slice" of a function that the node "head" calls is "head/slice"), and what no input changes is folded: a raw
-            export has the findings of its folded twin.
+            "slice" of a function that the node "head" calls is "head/slice"), and what no input changes is folded: a
+            raw export has the findings of its folded twin.
         tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
         ignore: "rule", or "rule@<regular expression on the node's name or scope>".
         plugin_ops: operator types that plugins bring along, as Op or domain::Op.
