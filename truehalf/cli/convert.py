@@ -87,6 +87,8 @@ def command(output: form.Output, **given: Any) -> int:
     result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
     verdict, limit = _verdict(report, parts, result.report, given)
+    if verdict == "passed" and (refused := _refused(out)):
+        verdict, limit = "not verified", refused
     notes = _notes(result.report, ranges is not None and report is not None)
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = {
@@ -177,6 +179,17 @@ def _verdict(
     elif report.proposed is not None:
         limits.append(_PROPOSED)
     return "passed", "; ".join(filter(None, limits))
+
+
+def _refused(out: Path) -> str:
+    """What TensorRT refuses in the converted file, as lint finds it; "": nothing."""
+    from truehalf.ir.model_forms import ModelFile
+    from truehalf.patterns import lint
+    from truehalf.patterns.report import failing, failure
+
+    errors = failing(lint(ModelFile(out).typed), "error")
+    text = f"it agrees with the model, but TensorRT builds no engine of it:\n  {failure(errors)}"
+    return coded("lint-fails", text) if errors else ""
 
 
 def _fault(check: QuickCheck | None) -> str:

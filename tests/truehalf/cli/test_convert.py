@@ -95,6 +95,16 @@ def test_the_whole_way(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert content["precision"]["data_max"] is None and len(content["decisions"]) == 2
 
 
+def test_what_tensorrt_refuses_is_not_verified(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = TEXT.replace(" y)", " y, float[N,4] d)").replace("y = Relu(c)", 'y = Relu(c) ["/head/Det"] d = Det(c)')
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.extend(onnx.load("model.onnx").graph.initializer)
+    onnx.save(proto, "refused.onnx")
+    assert truehalf(["convert", "refused.onnx", "--samples", "images", *SIZE, "-o", "out.onnx"]) == 3
+    expect(capsys.readouterr().out, "lint-fails", "not verified", "/head/Det")
+    assert Path("out.onnx").exists()
+
+
 def test_without_samples_it_is_not_verified_and_the_first_line_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
