@@ -151,7 +151,7 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     parts = split(distinct(samples), *most)
     calibration, verification = (
-        samples.only(part) if part else None for part in (parts.calibration, parts.verification)
+        samples.only(sorted(part)) if part else None for part in (parts.calibration, parts.verification)
     )
     if verification is not None and verification.preprocessing is None:  # before a file is written; images hold none
         for sample in verification:
