@@ -49,10 +49,8 @@ def parameters_of(network: torch.nn.Module) -> list[str]:
     return []
 
 
-def returned_by(
-    network: torch.nn.Module, feed: Mapping[str, np.ndarray], names: Sequence[str], key: str, remedy: str
-) -> Any:
-    """What a module returns for a feed, whose arrays it takes in the order of these names; it is left as it was.
+def returned_by(network: torch.nn.Module, feed: Mapping[str, np.ndarray], key: str, remedy: str) -> Any:
+    """What a module returns for a feed, whose arrays it takes in their order; it is left as it was.
 
     Args:
         key: what errors begin with.
@@ -62,9 +60,9 @@ def returned_by(
     """
     import torch
 
-    shapes = ", ".join(f"{name} {feed[name].dtype} {list(feed[name].shape)}" for name in names)
+    shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in feed.items())
     with failing("module-fails", f"{key}: the module fails on {shapes}", remedy), torch.no_grad():
-        return aside(network)(*as_tensors(feed, names))
+        return aside(network)(*as_tensors(feed, feed))
 
 
 def as_network(found: Any, what: str) -> torch.nn.Module:

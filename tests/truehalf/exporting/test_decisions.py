@@ -17,7 +17,6 @@ from tests.truehalf.models import detectors
 from truehalf.config.schema import TraceConfig
 from truehalf.exporting.decisions import Subject, what_was_baked
 from truehalf.io_spec.spec import IoSpec
-from truehalf.models.as_made import State, copied
 
 DIFFERS = {
     "the mean in a window": "if 0.1 < x.mean() < 0.3:\n    y = y * 2",
@@ -271,7 +270,7 @@ def test_places_in_packages_are_told_and_open_nothing(tmp_path: Path) -> None:
         check_feeds=[detectors.pictures(5)],
     )
     assert report["parity"]["status"] == "verified" and report["baked"]["open"] == []
-    (length,) = [said for said in report["baked"]["installed"] if "len" in said]
+    (length,) = [said for said in report["baked"]["installed"] if "len(" in said]
     expect(length, None, "transformers/models/d_fine/modeling_d_fine.py")
 
 
@@ -281,15 +280,13 @@ def subject(path: Path, module: torch.nn.Module, text: str, **spec: object) -> S
     outputs = {"y": module(torch.from_numpy(example["x"])).numpy()}
     return Subject(
         module=module,
-        made=copied(module),
-        traced=None,
-        before=State(module),
+        made=None,
         path=path,
         spec=IoSpec.from_json(SPEC | spec),
         example=example,
         pairs=[(example, outputs)],
-        caught=[],
-        draws=False,
+        own=[],
+        installed=[],
         options=TraceConfig(),
     )
 

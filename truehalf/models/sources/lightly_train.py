@@ -28,8 +28,7 @@ from truehalf.errors import StageError, failing
 from truehalf.models.calling import calling, tried
 from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
 from truehalf.models.checkpoints import files as files
-from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
-from truehalf.models.declared import declared_inputs
+from truehalf.models.declared import declared_inputs, known_of_source
 from truehalf.models.model import QUERIES, Model
 from truehalf.models.weights import fill
 
@@ -100,7 +99,6 @@ def problems(config: Config) -> Iterator[str]:
             "in-conflict",
             "model.options.random: model.checkpoint has weights; expected false, or model.checkpoint=null, got true",
         )
-    yield from half_a_size(config, "the checkpoint's")
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
             yield coded(
@@ -108,8 +106,7 @@ def problems(config: Config) -> Iterator[str]:
                 f"trace.dynamic_axes.images: axis {axis} cannot vary: lightly-train makes positions and anchors for "
                 "one size; only the batch (axis 0) is dynamic",
             )
-    yield from another_layout(config, "LT-DETR takes")
-    yield from declared_needlessly(config)
+    yield from known_of_source(config, "inputs", "outputs", "drop_outputs")
 
 
 def open_model(config: Config, root: Path) -> Model:

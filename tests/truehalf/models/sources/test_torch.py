@@ -15,6 +15,7 @@ from tests.configurations import composed
 from tests.messages import expect, raises
 from tests.truehalf.models.refusing import refuses
 from truehalf.config.schema import Config
+from truehalf.data.preprocessing import declared_by
 from truehalf.data.run_samples import run_samples
 from truehalf.exporting.configured import export_configured
 from truehalf.io_spec.spec import OutputSpec
@@ -211,8 +212,8 @@ def test_the_size_of_the_picture_is_an_input_of_its_own(mine: str, tmp_path: Pat
 def test_what_goes_in_is_preprocessed_as_declared(mine: str, tmp_path: Path) -> None:
     keys = ["range=[0,255]", "channels=BGR", "mean=[1,2,3]", "std=[4,5,6]", "resize=letterbox", "resample=bicubic"]
     (entry,) = open_model(config(mine, *(f"model.preprocessing.{key}" for key in keys)), tmp_path).inputs
-    assert entry.preprocessing is not None
-    assert entry.preprocessing.as_dict() == {
+    preprocessing = declared_by(entry)
+    assert preprocessing is not None and preprocessing.as_dict() == {
         **{"size": [32, 32], "range": [0, 255], "channels": "BGR", "mean": [1.0, 2.0, 3.0], "std": [4.0, 5.0, 6.0]},
         **{"resize": "letterbox", "layout": "NCHW", "resample": "bicubic"},
     }
