@@ -89,7 +89,7 @@ def export_module(
     inputs = [tensor_input(name, str(array.dtype), array.shape[1:]) for name, array in arrays.items()]
     remedy = "; expected the inputs that forward takes: give samples that hold each by its name, of sizes that it takes"
     returned = returned_by(network, arrays, "export", remedy)
-    found = all_taken(returned, leave_nested=True)
+    found = all_taken(returned)
     names = list(found) if outputs is None else list(outputs)
     if len(names) != len(found):
         listed = ", ".join(found)
@@ -101,8 +101,7 @@ def export_module(
     spec = io_spec(model, as_tensors(samples[0], list(arrays)), taken(returned, takes), axes)
     report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)
     if left_out := no_tensors(returned):
-        note = f"left out, as they are no tensors: {', '.join(left_out)}; return tensors, or None in their place"
-        report = replace(report, notes=[note, *report.notes])
+        report = replace(report, notes=[left_out, *report.notes])
     if (same := _of_one_size(axes, samples)) and report.parity["status"] != NOT_VERIFIED:
         reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
         parity: Parity = {**report.parity, "status": NOT_VERIFIED, "reason": coded("trace-open", reason)}

@@ -108,14 +108,12 @@ def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
         StageError: naming what there is, when one is not among it or is no tensor.
     """
     named = named_tensors(returned)
-    missing = [take for take in takes if take not in named]
-    if missing:
-        there = {str(key): value for key, value in _parts(returned)}
-        inner = [f"{take} is {_kind(there[take])}, no tensor" for take in missing if there.get(take) is not None]
+    if missing := [take for take in takes if take not in named]:
+        there = ", ".join(f"{key} ({type(value).__name__})" for key, value in _parts(returned))
         raise StageError(
             "wrong-name",
-            f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too"
-            f"{''.join(f' ({note})' for note in inner)}; name the key, field or position of each output in `take`"
+            f"model.outputs: the model returns {there or _kind(returned)}; expected tensors {', '.join(missing)}; name "
+            f"the key, field or position of each output in `take`"
             f"{''.join(did_you_mean(take, named) for take in missing)}",
         )
     return tuple(named[take] for take in takes)
@@ -128,28 +126,30 @@ def named_tensors(returned: Any) -> dict[str, torch.Tensor]:
     return {str(key): value for key, value in _parts(returned) if isinstance(value, torch.Tensor)}
 
 
-def no_tensors(returned: Any) -> list[str]:
-    """What a module returned beside tensors and None, such as "name (str)", which no file can hold."""
+def no_tensors(returned: Any) -> str:
+    """Say what a module returned beside tensors and None, which no file can hold; empty where there is nothing."""
     import torch
 
     beside = [
-        (key, value) for key, value in _parts(returned) if value is not None and not isinstance(value, torch.Tensor)
+        f"{key} ({type(value).__name__})"
+        for key, value in _parts(returned)
+        if value is not None and not isinstance(value, torch.Tensor)
     ]
-    return [f"{key} ({type(value).__name__})" for key, value in beside]
+    kept = "return tensors, or None in their place"
+    return f"left out, as they are no tensors: {', '.join(beside)}; {kept}" if beside else ""
 
 
-def all_taken(returned: Any, dropped: Sequence[str] = (), leave_nested: bool = False) -> dict[str, str]:
+def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
     """Every tensor that a module returned, as outputs: by name, what to take for it.
 
-    Keys and fields are names as they stand, and a position n is called output_n.
+    Keys and fields are names as they stand, and a position n is called output_n. Tensors inside of parts (auxiliary
+    outputs in a list) have no name, and are left out.
 
     Args:
         dropped: names, keys or positions of what is left out.
-        leave_nested: leave out parts that hold tensors inside them, beside others.
 
     Raises:
-        StageError: when one of `dropped` is not among what was returned, when nothing is left, or when a part that is
-            left holds tensors inside it (a tuple in a tuple): these have no name.
+        StageError: when one of `dropped` is not among what was returned, or when nothing is left.
     """
     import torch
 
@@ -167,19 +167,11 @@ def all_taken(returned: Any, dropped: Sequence[str] = (), leave_nested: bool = F
             f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})"
             f"{''.join(did_you_mean(each, parts) for each in unknown)}",
         )
-    left = {name: part for name, part in parts.items() if name not in out}
-    found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
-    nested = [name for name, (_, value) in left.items() if _holds_tensors(value)]
-    if nested and not (leave_nested and found):
-        raise StageError(
-            "wrong-return",
-            f"model.outputs: {', '.join(f'{name} is {_kind(left[name][1])}' for name in nested)} with tensors inside, "
-            "which have no name; an ONNX file has a flat row of outputs: drop it with "
-            f"model.drop_outputs=[{','.join(nested)}], or return its tensors one by one",
-        )
+    found = {name: take for name, (take, value) in parts.items() if name not in out and isinstance(value, torch.Tensor)}
     if not found:
         dropped_all = f", of which model.drop_outputs drops {', '.join(sorted(out))}" if out else ""
-        message = f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}"
+        listed = ", ".join(f"{name} ({type(value).__name__})" for name, (_, value) in parts.items())
+        message = f"model.outputs: expected one tensor or more, got {listed or _kind(returned)}{dropped_all}"
         raise StageError("wrong-return", message)
     return found
 
@@ -199,15 +191,6 @@ def _parts(returned: Any) -> list[tuple[Any, Any]]:
     if isinstance(returned, Sequence) and not isinstance(returned, str):
         return list(enumerate(returned))
     return []
-
-
-def _holds_tensors(value: Any) -> bool:
-    """Whether there is a tensor in something that is none itself."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return False
-    return any(isinstance(part, torch.Tensor) or _holds_tensors(part) for _, part in _parts(value))
 
 
 def _kind(value: Any) -> str:

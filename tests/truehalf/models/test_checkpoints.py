@@ -77,7 +77,7 @@ def test_a_key_that_is_asked_for(tmp_path: Path) -> None:
     path = saved(tmp_path / "w.pt", content)
     checkpoint = read_checkpoint(path, "best.weights")
     assert checkpoint.key == "best.weights" and torch.equal(checkpoint.tensors["a.weight"], torch.ones(2))
-    in_order(refused(path, "wrong-name", key="best.net"), "'best.net'", "weights (dict)", "'best'")
+    in_order(refused(path, "wrong-name", key="best.net"), "'best.net'", "NoneType", "best (dict)")
     in_order(refused(path, "wrong-name", key="epoch"), "'epoch'", "int")
 
 
@@ -110,7 +110,8 @@ def test_the_conversion_that_the_error_names_makes_a_file_that_is_read(tmp_path:
 
 def test_a_torchscript_archive_is_a_program(tmp_path: Path) -> None:
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "w.pt"))
-    refused(tmp_path / "w.pt", "code-refused", "TorchScript", "torch.jit.load('w.pt').state_dict()")
+    with raises("file-unreadable", "TorchScript"):
+        read_checkpoint(tmp_path / "w.pt")
 
 
 @pytest.mark.parametrize("content", [b"", b"neither pickle nor zip", b"PK\x03\x04"])

@@ -24,7 +24,7 @@ from truehalf.data.arrays import npz_files
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.inputs import channels_axis
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
-from truehalf.models.calling import as_network, calling, parameters_of, returned_by
+from truehalf.models.calling import as_network, calling, no_tensors, parameters_of, returned_by
 from truehalf.models.checkpoints import files as checkpoint_files
 from truehalf.models.declared import (
     IMAGES,
@@ -38,7 +38,7 @@ from truehalf.models.declared import (
 from truehalf.models.model import Model
 from truehalf.models.weights import load_weights
 from truehalf.provenance.fingerprints import user_files
-from truehalf.user_code import described, found_in_code, imported
+from truehalf.user_code import found_in_code, imported
 
 if TYPE_CHECKING:
     import torch
@@ -107,7 +107,8 @@ def open_model(config: Config, root: Path) -> Model:
         path = root / config.model.checkpoint
         notes.append(load_weights(network, path, options.key, options.prefix or ""))
     inputs = _inputs(network, config, root)
-    outputs, takes = _outputs(network, inputs, config, root)
+    outputs, takes, left_out = _outputs(network, inputs, config, root)
+    notes += [left_out] if left_out else []
     module = calling(network, takes)
     if options.prepare is not None:
         notes.append(f"prepare: {options.prepare}, on a copy of the module, only for the export")
@@ -157,8 +158,8 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
 
 def _outputs(
     network: torch.nn.Module, inputs: list[InputSpec], config: Config, root: Path
-) -> tuple[list[OutputSpec], list[str]]:
-    """What the module returns on a sample to trace on, in the batch that is traced."""
+) -> tuple[list[OutputSpec], list[str], str]:
+    """Outputs, what to take for each of what the module returns on a sample to trace on, and what was left out."""
     from truehalf.data.run_samples import run_samples
     from truehalf.data.samples import filled
 
@@ -166,14 +167,15 @@ def _outputs(
     sample = filled(run_samples("trace", config, root, spec)[:1], config.trace.batch)
     feed = {each.name: sample[each.name] for each in inputs}
     remedy = "; model.inputs and model.image_size say what goes in"
-    outputs, takes = outputs_of(config, returned_by(network, feed, "model.options.factory", remedy))
+    returned = returned_by(network, feed, "model.options.factory", remedy)
+    outputs, takes = outputs_of(config, returned)
     if clashing := [each.name for each in outputs if each.name in feed]:
         raise StageError(
             "given-twice",
             f"model.outputs: the module returns {', '.join(clashing)}, and an input has this name; give outputs other "
             "names in model.outputs, each with `take`",
         )
-    return outputs, takes
+    return outputs, takes, "" if config.model.outputs or config.model.drop_outputs else no_tensors(returned)
 
 
 @contextlib.contextmanager
@@ -209,9 +211,5 @@ def _called(name: str, key: str, root: Path, /, *arguments: Any, **keywords: Any
         StageError: when there is no such function, or it raises.
     """
     function = imported(key, name, root)
-    try:
+    with failing("function-fails", f"{key}: {name} raised"):
         return function(*arguments, **keywords)
-    except StageError:
-        raise
-    except Exception as error:  # whatever the user's code raises
-        raise StageError("function-fails", f"{key}: {name} raised {described(error)}") from error

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from tests.configurations import composed
 from tests.conftest import ROOT
@@ -407,19 +406,6 @@ def test_no_other_pickle_is_loaded_because_a_checkpoint_names_it(tmp_path: Path)
     }
     assert opened(tmp_path, saved(tmp_path, trained(tmp_path, arguments=arguments))).trained
     assert not (tmp_path / "called").exists()
-
-
-@installed
-def test_tensors_alone_need_a_name_and_classes(tmp_path: Path) -> None:
-    network: Any = opened(tmp_path, *RANDOM, "model.classes=[cat,dog]", "seed=5").module.network
-    save_file({name: tensor.clone() for name, tensor in network.state_dict().items()}, tmp_path / "w.safetensors")
-    alone = ("model.checkpoint=w.safetensors", "model.image_size=[224,224]")
-    in_order(refused(tmp_path, *alone, code="needs-value"), "model.options.name", tmp_path / "w.safetensors")
-    named = (*alone, f"model.options.name={SMALLEST}")
-    in_order(refused(tmp_path, *named, code="needs-value"), "model.classes", tmp_path / "w.safetensors")
-    model = opened(tmp_path, *named, "model.classes=[cat,dog]")
-    state = model.module.network.state_dict()  # type: ignore[union-attr]
-    assert model.trained and all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
 
 
 def test_a_checkpoint_that_is_missing(tmp_path: Path) -> None:
