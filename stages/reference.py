@@ -30,5 +30,4 @@ def run(stage: Stage) -> Report:
         "ap50_95": precision["ap50_95"],
         "no_precision": precision["reason"],
         "no_adversarial": adversarial if isinstance(adversarial, str) else None,
-        "left_out": list(frozen.left_out),
     }

@@ -31,7 +31,6 @@ OPTIONS = VerifyConfig(
     pictures=1,
     profile=True,
     require=[],
-    skip_corrupt=False,
     suggest=False,
 )
 SPEC = IoSpec.from_json(

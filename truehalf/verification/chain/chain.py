@@ -63,7 +63,6 @@ class Making:
     Attributes:
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
         decisions: rows of the conversion.
-        left_out: what is wrong with each sample that was left out.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
         left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
             verdict that would be passed is then "not verified".
@@ -74,7 +73,6 @@ class Making:
 
     batch_sizes: Sequence[int] = (1,)
     decisions: Sequence[Decision] | None = None
-    left_out: Sequence[str] = ()
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
     conversion: Reconversion | None = None
@@ -107,7 +105,6 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
         *(Finding("chain", NOT_VERIFIED, reason) for reason in made.left_open),
         *contradictions(fp32.model, last.model, judge.reference.spec),
         *beyond(stages, total),
-        *(not_checked(f"a sample that was left out: {what}") for what in made.left_out),
     ]
     place, suggestion = _at_fault(judge, fp32, last, made, final, findings)
     profile, plots = None, out / "plots"
@@ -120,7 +117,6 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
     short = {name: _short(each) for name, each in stages.items()}
     report = Report(
         *(findings, final.ran.evaluation, final.ran.provider, "torch", comparison),
-        left_out=made.left_out,
         place=place,
         stages={**dict.fromkeys(MEASURED_STAGES, NOT_MEASURED), **short, "engine": ENGINE},
         suggestion=suggestion,

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 from truehalf.config.schema import Config
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.fitting import adversarial_samples
-from truehalf.data.images import readable
 from truehalf.data.run_samples import run_samples
-from truehalf.data.samples import Sample
 from truehalf.errors import StageError
 from truehalf.files import read_json
 from truehalf.io_spec.in_file import read_spec
@@ -44,13 +42,11 @@ class Frozen:
         reference: outputs of the torch model on the samples of verification.
         adversarial: the same on the adversarial samples, or why there is none.
         batch: samples of a run, so many that they fit into the memory that config.verify allows.
-        left_out: what is wrong with each sample that was left out.
     """
 
     reference: Reference
     adversarial: Reference | str
     batch: int
-    left_out: list[str]
 
     def judge(self, verify: VerifyConfig) -> Judge:
         """Return the Judge of a configuration: on its first samples, where it wants no more, in the batch that fits
@@ -74,10 +70,10 @@ def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec:
     Raises:
         StageError: a sample that cannot be read, or a model that fails on it.
     """
-    samples, left_out = _samples(config, root, spec)
+    samples = run_samples("verification", config, root, spec)
     batch = fitting_batch(load_model(slim_path), samples[0], config.verify.batch, config.verify.memory_gb)
     reference = freeze(module, samples, spec, batch)
-    return Frozen(reference, _adversarial(module, config, spec, batch), batch, left_out)
+    return Frozen(reference, _adversarial(module, config, spec, batch), batch)
 
 
 def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Frozen:
@@ -90,19 +86,12 @@ def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Froze
     Raises:
         StageError: when it is missing, or the samples of the configuration are others.
     """
-    samples, left_out = _samples(config, root, spec)
+    samples = run_samples("verification", config, root, spec)
     reference = read_reference(folder, "reference", samples, spec)
     if isinstance(reference, str):
         raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro reference`")
     adversarial = read_reference(folder, "adversarial", adversarial_samples(config, spec), spec)
-    return Frozen(reference, adversarial, read_json(folder / "samples.json")["batch"], left_out)
-
-
-def _samples(config: Config, root: Path, spec: IoSpec) -> tuple[Sequence[Sample], list[str]]:
-    """Load the samples of verification; list the problem of each that was left out."""
-    samples = run_samples("verification", config, root, spec)
-    kept = readable(samples) if config.verify.skip_corrupt else samples
-    return kept, list(kept.unreadable.values())
+    return Frozen(reference, adversarial, read_json(folder / "samples.json")["batch"])
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:
@@ -148,7 +137,6 @@ def verify_configured(
     making = Making(
         batch_sizes=batch_sizes(config, spec),
         decisions=read_json(artifacts / "fp16" / "decisions.json"),
-        left_out=whole.left_out,
         pinned=config.precision.node_block_list,
         left_open=left_open,
         of_samples=len(whole.reference.names),
@@ -156,5 +144,5 @@ def verify_configured(
         conversion=Reconversion.of(config.precision, config.engine, spec, ranges),
     )
     on_device = judge.options.evaluation.value in BACKENDS
-    with device_lock("cuda") if on_device else nullcontext():  # where engines are timed
+    with device_lock() if on_device else nullcontext():  # where engines are timed
         return verify(judge, files, out, making)
