@@ -24,17 +24,15 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import Config, SlimConfig, TraceConfig
 from truehalf.conversion.report import LISTED_NODES, Decision, Fp16Report, entry, fp32_rows
-from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
-from truehalf.data.samples import filled
 from truehalf.errors import RAISED, StageError, first_line
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.half_norms import SettleNorms
 from truehalf.files import check_outputs, destination
-from truehalf.io_spec.in_file import SPEC_KEY, names_of, shape_of, spec_text
+from truehalf.io_spec.in_file import attach, check_names, names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 from truehalf.models.own_code import shown_file
-from truehalf.models.source import dynamic_axes_of, open_model
+from truehalf.models.source import dynamic_axes_of, open_model, samples_to_trace
 from truehalf.runtime.machine import device_lock
 from truehalf.slimming.slim import slim
 
@@ -81,10 +79,9 @@ def half_configured(
         StageError: as trace_in_fp16.
     """
     model = open_model(config, root)
-    trace = replace(config.trace, dynamic_axes=dynamic_axes_of(config, model))
-    options = HalfTracing(config.precision, trace, config.slim, config.repair.passes)
-    batch = model.batch or config.trace.batch
-    example = filled(run_samples("trace", config, root, spec)[: min(batch, TRACE_SAMPLES // 2)], batch)
+    traced = replace(config.trace, dynamic_axes=dynamic_axes_of(config, model))
+    options = HalfTracing(config.precision, traced, config.slim, config.repair.passes)
+    example = samples_to_trace(model, config, root)[2]
     return trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
 
 
@@ -274,18 +271,11 @@ def _described(
     model = load_model(path)
     notes = ToOpset(opset)(model).notes()
     norms = SettleNorms()(model).counts
-    values = [*model.graph.inputs, *model.graph.outputs]
-    expected = [f"{entry.name} {types[entry.name]}" for entry in spec.tensors]
-    got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
-    if expected != got:
-        message = f"fp16: expected {', '.join(expected)}, got {', '.join(got)}; set precision.method=convert"
-        raise StageError("half-trace-fails", message)
-    for value, declared in zip(values, spec.tensors, strict=True):
-        value.shape = shape_of(declared)
     inputs = tuple(replace(each, dtype=types[each.name]) for each in spec.inputs)
     outputs = tuple(replace(each, dtype=types[each.name]) for each in spec.outputs)
-    described = spec_text(replace(spec, inputs=inputs, outputs=outputs))
-    model.metadata_props.update({SPEC_KEY: described, PRECISION_KEY: stamp})
+    check_names(model, spec)
+    attach(model, replace(spec, inputs=inputs, outputs=outputs), {})
+    model.metadata_props[PRECISION_KEY] = stamp
     save_model(model, path)
     return notes, norms
 

@@ -22,17 +22,13 @@ if TYPE_CHECKING:
     import torch
 
 
-def calling(
-    network: torch.nn.Module, takes: Sequence[str], keywords: Sequence[str] | None = None, **fixed: Any
-) -> torch.nn.Module:
+def calling(network: torch.nn.Module, takes: Sequence[str]) -> torch.nn.Module:
     """A module in eval mode around `network`, which it holds under that name (so scopes begin with `network`).
 
     Args:
         takes: of each output the key, field or position ("0") of it in what the network returns.
-        keywords: names of the network's parameters, in the order of the inputs; None: by position.
-        fixed: further keywords of each call.
     """
-    return _called_class()(network, tuple(takes), tuple(keywords) if keywords else None, fixed).eval()
+    return _called_class()(network, tuple(takes)).eval()
 
 
 def as_tensors(feed: Mapping[str, np.ndarray], names: Iterable[str]) -> tuple[torch.Tensor, ...]:
@@ -204,16 +200,11 @@ def _called_class() -> type[torch.nn.Module]:
     import torch
 
     class Called(torch.nn.Module):
-        def __init__(
-            self, network: torch.nn.Module, takes: tuple[str, ...], keywords: tuple[str, ...] | None, fixed: Any
-        ) -> None:
+        def __init__(self, network: torch.nn.Module, takes: tuple[str, ...]) -> None:
             super().__init__()
-            self.network, self._takes, self._keywords, self._fixed = network, takes, keywords, fixed
+            self.network, self._takes = network, takes
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if self._keywords is None:
-                return taken(self.network(*inputs, **self._fixed), self._takes)
-            named = dict(zip(self._keywords, inputs, strict=True))
-            return taken(self.network(**named, **self._fixed), self._takes)
+            return taken(self.network(*inputs), self._takes)
 
     return Called

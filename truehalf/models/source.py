@@ -11,6 +11,8 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.config.typed import did_you_mean
+from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
+from truehalf.data.samples import Samples, filled
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import check_declared
 from truehalf.io_spec.spec import InputSpec, IoSpec, TensorSpec
@@ -117,6 +119,12 @@ def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
     if batch is None:
         return axes
     return {each.name: {0: batch} for each in model.inputs if each.name not in axes} | axes
+
+
+def samples_to_trace(model: Model, config: Config, root: Path) -> tuple[Samples, int, dict[str, np.ndarray]]:
+    """Read samples to trace on, all of them; the batch that is traced; and the feed of that batch."""
+    samples, batch = run_samples("trace", config, root, described(model)), model.batch or config.trace.batch
+    return samples, batch, filled(samples[: min(batch, TRACE_SAMPLES // 2)], batch)
 
 
 def described(model: Model) -> IoSpec:

@@ -88,7 +88,7 @@ def resnet() -> torch.nn.Module:
     config = ResNetConfig(  # type: ignore[call-arg]
         embedding_size=32, hidden_sizes=[128, 512], depths=[2, 2], layer_type="bottleneck", num_labels=10
     )
-    return calling(ResNetForImageClassification(config), ("logits",), ("pixel_values",))
+    return calling(ResNetForImageClassification(config), ("logits",))
 
 
 def model_of(module: torch.nn.Module, **more: Any) -> Model:

@@ -127,7 +127,7 @@ def open_model(config: Config, root: Path) -> Model:
     outputs, takes = _outputs(returned, shape, config)
     classes = list(config.model.classes or ()) or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
     _check_classes(taken(returned, takes), outputs, classes, folder)
-    module = calling(network, takes, ["pixel_values"])
+    module = calling(network, takes)
     return Model(
         module=module,
         inputs=inputs,
