@@ -24,6 +24,8 @@ Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
 _DISTURBED = 1e-5
 
+_OF_FLOATS = ("dim", "bright")  # of booleans all false, or all true: attention over nothing is NaN in torch or the file
+
 _Changes = Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
 
 # A share of the range at each value, 0 to 1, and a generator -> another share.
@@ -55,7 +57,9 @@ def variations(
     for number, (label, change) in enumerate(changes.items()):
         rng = np.random.default_rng([_SEED, number])
         feed = {
-            name: _changed(array, entries[name], [each[name] for each in seen], lambda share: change(share, rng))  # noqa: B023
+            name: array
+            if array.dtype == bool and label in _OF_FLOATS
+            else _changed(array, entries[name], [each[name] for each in seen], lambda share: change(share, rng))  # noqa: B023
             for name, array in base.items()
         }
         if any(not np.array_equal(feed[name], base[name]) for name in base):
