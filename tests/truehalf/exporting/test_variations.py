@@ -69,11 +69,6 @@ def test_inputs_are_varied_together_and_sizes_are_left() -> None:
     assert all(feed["size"].tolist() == [[64, 64]] for feed in made.values())
 
 
-def test_the_same_inputs_each_time() -> None:
-    first, again = (of({"kind": "tensor"}, np.arange(6, dtype=np.float32)[None]) for _ in range(2))
-    assert all(np.array_equal(first[said], again[said]) for said in first)
-
-
 def test_rounding_touches_floats_alone() -> None:
     feed = {"x": np.array([0.0, 1.0], np.float32), "n": np.array([3])}
     other = disturbed(feed, np.random.default_rng(0))

@@ -7,6 +7,9 @@ model's files, where `model` does not say others. What logits mean stands in LOG
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
     import torch
 
 _KERNELS = ("eager", "sdpa")  # attention that torch itself computes
+_CLASSES = {  # of transformers, by task: what opens a model, and configurations that there is one for
+    Task.detection: ("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING"),
+    Task.classification: ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
+}
 _INTERPOLATED = "interpolate_pos_encoding"
 _SIGMOID = {"activation": "sigmoid"}
 _SOFTMAX = {"activation": "softmax", "no_object": True}
@@ -228,7 +235,7 @@ def _configuration(folder: Path, task: Task) -> Any:
     path = folder / CONFIGURATION
     content = read_mapping(path)
     kind = content.get("model_type")
-    named = re.findall(r'"attn_implementation"\s*:\s*"([^"]+)"', path.read_text())
+    named = re.findall(r'"attn_implementation": "([^"]+)"', json.dumps(content))
     if kernels := sorted(set(named) - set(_KERNELS)):
         raise StageError(
             "code-refused",
@@ -243,21 +250,13 @@ def _configuration(folder: Path, task: Task) -> Any:
             "lies beside a model is never run: load it in your function (model=torch)",
         )
     shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
-    if type(shape) not in _types(task):
-        others = [other.value for other in Task if type(shape) in _types(other)]
-        remedy = f"model.options.task={others[0]}" if others else "model=torch takes your function"
-        message = f"model.options.task: {path}: transformers has no {task.value} of model_type {kind!r}; {remedy}"
-        raise StageError("in-conflict" if others else "not-supported", message)
+    if type(shape) not in getattr(transformers, _CLASSES[task][1]):
+        raise StageError(
+            "in-conflict",
+            f"model.options.task: {path}: transformers has no {task.value} of model_type {kind!r}; expected another of "
+            f"{', '.join(f'model.options.task={each.value}' for each in Task)}, or your function (model=torch)",
+        )
     return shape
-
-
-def _types(task: Task) -> Any:
-    """The types of configurations that there is a model for."""
-    import transformers
-
-    if task is Task.detection:
-        return transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING
-    return transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
 
 
 def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
@@ -265,8 +264,8 @@ def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module,
     import torch
     import transformers
 
-    options, detects = config.model.options, config.model.options.task is Task.detection
-    auto: Any = transformers.AutoModelForObjectDetection if detects else transformers.AutoModelForImageClassification
+    options = config.model.options
+    auto: Any = getattr(transformers, _CLASSES[options.task][0])
     if options.random:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -320,25 +319,16 @@ def _fitting(report: dict[str, Any], folder: Path) -> list[str]:
 
 def _explained(where: Path, make: Callable[[], Any]) -> Any:
     """Call `make` without the output of `transformers`, and return its result; its errors become StageErrors."""
-    with _quiet(), failing("module-fails", f"model.options.id: {where}: transformers cannot make this model"):
-        try:
-            return make()
-        except ImportError as error:
-            message = f"model.options.id: {where}: a package is missing: {typed_text(error)}"
-            raise StageError("package-missing", message) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    import transformers
-
-    logging: Any = transformers.utils.logging  # partly without types
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    what = f"model.options.id: {where}: transformers cannot make this model"
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()), failing("module-fails", what):
+            return make()
+    except StageError as error:
+        if isinstance(error.__cause__, ImportError):
+            message = f"model.options.id: {where}: a package is missing: {typed_text(error.__cause__)}"
+            raise StageError("package-missing", message) from error
+        raise
     finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+        logging.disable(disabled)

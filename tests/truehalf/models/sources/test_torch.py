@@ -254,12 +254,6 @@ def test_weights_say_which_key_was_taken(mine: str, tmp_path: Path) -> None:
         open_model(config(mine, "model.checkpoint=w.ckpt", "model.options.key=model"), tmp_path)
 
 
-def test_the_workspace_is_on_the_path_for_the_import_alone(mine: str, tmp_path: Path) -> None:
-    before = list(sys.path)
-    open_model(config(mine, factory="with_extra"), tmp_path)
-    assert sys.path == before
-
-
 @pytest.mark.parametrize(
     ("factory", "code", "facts"),
     [
@@ -344,14 +338,6 @@ def test_files_are_the_weights_and_the_code(mine: str, tmp_path: Path) -> None:
     assert files(config("absent_package.models"), tmp_path) == []
 
 
-def test_code_that_edits_the_path_is_let_do_so(mine: str, tmp_path: Path) -> None:
-    code = (tmp_path / f"{mine}.py").read_text()
-    (tmp_path / f"{mine}.py").write_text(f"import sys\nsys.path.remove({str(tmp_path)!r})\n{code}")
-    before = list(sys.path)
-    assert list(open_model(config(mine), tmp_path).outputs)
-    assert sys.path == before
-
-
 @pytest.mark.parametrize(
     ("override", "key", "code", "facts"),
     [
@@ -376,40 +362,3 @@ def test_code_that_edits_the_path_is_let_do_so(mine: str, tmp_path: Path) -> Non
 def test_what_it_does_not_take(override: str, key: str, code: str, facts: list[str]) -> None:
     with refuses(key, code, *facts):
         config("mine", override)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "key", "code", "facts"),
-    [
-        ([], None, "model.inputs", "needs-value", ["'images'"]),
-        (None, [], "model.outputs", "needs-value", ["null"]),
-        (
-            [SIZES[0] | {"shape": [3, 2, 2]}],
-            None,
-            *("model.inputs[0].shape", "in-conflict", ["model.image_size", "null", "[3, 2, 2]"]),
-        ),
-        (
-            [SIZES[0], SIZES[1] | {"shape": [4]}],
-            None,
-            *("model.inputs[1].shape", "wrong-shape", ["null", "[2]", "[4]"]),
-        ),
-        ([SIZES[0] | {"kind": "tensor"}], None, "model.inputs[0].shape", "needs-value", ["null"]),
-        (
-            [SIZES[0] | {"dtype": "float"}, SIZES[1] | {"dtype": "int65"}],
-            None,
-            *("model.inputs[1].dtype", "unknown-choice", ["int64", "'int65'"]),
-        ),
-        ([SIZES[0] | {"dtype": "float16"}], None, "model.inputs[0].dtype", "wrong-dtype", ["float32", "float16"]),
-        (None, [output("images")], "model.outputs", "given-twice", ["'images'"]),
-        (None, [output("a", "logits")], "model.outputs", "missing-key", ["'a'", "'logits'", "activation", "sigmoid"]),
-        (None, [output("a", "labels")], "model.outputs", "in-conflict", ["kinds", "scores", "boxes", "labels"]),
-    ],
-)
-def test_what_cannot_be_declared(inputs: Any, outputs: Any, key: str, code: str, facts: list[str]) -> None:
-    with refuses(key, code, *facts):
-        declared("mine", inputs, outputs)
-
-
-def test_declared_outputs_leave_nothing_to_drop() -> None:
-    with refuses("model.drop_outputs", "in-conflict", "model.outputs", "[]", "['b']"):
-        declared("mine", None, [output("a")], "model.drop_outputs=[b]")
