@@ -20,6 +20,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from truehalf.models.own_code import is_own
@@ -67,19 +68,24 @@ class _Origin(NamedTuple):
     data: bool = False
     sizes: frozenset[int] = frozenset()
     loose: bool = False  # has a data-dependent shape
+    varying: frozenset[int] | None = None  # of an input: its axes that vary, where they are known
 
 
-_INPUT, _UNKNOWN = _Origin(data=True), _Origin(data=True, loose=True)
+_UNKNOWN = _Origin(data=True, loose=True)
 
 
 @contextlib.contextmanager
-def reading(module: torch.nn.Module) -> Iterator[list[Read]]:
-    """Within, list what is read, in order, while `module` is traced."""
+def reading(module: torch.nn.Module, varying: Sequence[frozenset[int]] = ()) -> Iterator[list[Read]]:
+    """Within, list what is read, in order, while `module` is traced.
+
+    Args:
+        varying: by input, the axes that vary: a size of such an axis counts as data, one of another axis as nothing.
+    """
     mode = _mode_class()(module)
 
     def mark(_: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-        for each in tensors_in(inputs):
-            setattr(each, _ORIGIN, _INPUT)
+        for each, axes in zip_longest(tensors_in(inputs), varying):
+            setattr(each, _ORIGIN, _Origin(data=True, varying=axes))
 
         mode.is_inside = True
 
@@ -163,7 +169,8 @@ def _mode_class() -> Any:
             given = list(tensors_in([list(args), kwargs]))
             origins = [self._origin(tensor) for tensor in given]
             result = function(*args, **kwargs)
-            self._note(name, args, given, origins, result)
+            axis = args[1] if len(args) > 1 else kwargs.get("dim")
+            self._note(name, args, given, origins, result, axis)
             return result
 
         def _origin(self, tensor: torch.Tensor) -> _Origin:
@@ -172,17 +179,22 @@ def _mode_class() -> Any:
                 return _Origin() if id(tensor) in self._held else _UNKNOWN
             return known
 
-        def _note(self, name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin], result: Any) -> None:
+        def _note(
+            self, name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin], result: Any, axis: Any
+        ) -> None:
             origin = _joined(name, args, given, origins)
             if name in _SIZES and origins:
-                for size in tensors_in(result):
-                    read = frozenset({int(size.detach().numpy())})
-                    setattr(size, _ORIGIN, _Origin(data=origins[0].loose, sizes=read))
+                sizes = list(tensors_in(result))
+                of_all = name in ("numel", "nelement") or not isinstance(axis, int)
+                first = 0 if of_all else axis % given[0].ndim
+                for number, size in enumerate(sizes, first):
+                    axes = range(given[0].ndim) if of_all and len(sizes) == 1 else [number]
+                    setattr(size, _ORIGIN, _of_size(origins[0], axes, int(size.detach().numpy())))
                 return
             if name in _READS:
                 self._read(origin)
             elif name in _COUNTED and origins:
-                self._read(_Origin(data=origins[0].loose, sizes=frozenset({len(result)})))
+                self._read(_of_size(origins[0], [axis if isinstance(axis, int) else 0], len(result)))
             for made in tensors_in(result):
                 setattr(made, _ORIGIN, origin)
             in_place = name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and name[-2] != "_")
@@ -193,6 +205,13 @@ def _mode_class() -> Any:
             self.found.append(Read(*_reader(), origin.data, origin.sizes))
 
     return Reading
+
+
+def _of_size(origin: _Origin, axes: Sequence[int], size: int) -> _Origin:
+    """Of a size of a tensor, on these axes."""
+    if origin.varying is not None:
+        return _Origin(data=any(axis in origin.varying for axis in axes))
+    return _Origin(data=origin.loose, sizes=frozenset({size}))
 
 
 def _joined(name: str, args: Any, given: list[torch.Tensor], origins: list[_Origin]) -> _Origin:

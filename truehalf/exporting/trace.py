@@ -173,9 +173,12 @@ def _exported(
     axes = named_axes(spec) if options.axes is None else options.axes
     config = replace(options.trace, dynamic_axes={name: dict(named) for name, named in axes.items()})
     made, before = copied(module), State(network_of(module))
+    varying = [frozenset(axes.get(name, ())) for name in names_of(spec.inputs)]
     followed = config.exporter is Exporter.torchscript
     with prepared():
-        watched: AbstractContextManager[list[Read]] = reading(module) if followed else contextlib.nullcontext([])
+        watched: AbstractContextManager[list[Read]] = (
+            reading(module, varying) if followed else contextlib.nullcontext([])
+        )
         with watched as found:
             inputs, names = tensors_of(spec, example), (names_of(spec.inputs), names_of(spec.outputs))
             export(module, inputs, path, config, input_names=names[0], output_names=names[1])

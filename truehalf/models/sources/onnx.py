@@ -181,6 +181,10 @@ def _inputs(config: Config, model: ir.Model, spec: IoSpec) -> list[InputSpec]:
             like = "".join(did_you_mean(name, stated) for name in declared if name not in stated)
             message = f"model.inputs: expected the file's, {_listed(stated)}, got {', '.join(declared)}{like}"
             raise StageError("wrong-name", message)
+        for name, entry in stated.items():
+            if declared[name].dtype not in (None, entry.dtype):
+                got = f"{name!r} is {entry.dtype} in the file, got {declared[name].dtype}"
+                raise StageError("wrong-dtype", f"model.inputs: {got}; say dtype: {entry.dtype}")
         kinds = {name: each.kind.value for name, each in declared.items()}
     elif spec.inputs:
         kinds = {each.name: each.kind or ("images" if declared_by(each) else "tensor") for each in spec.inputs}
