@@ -158,20 +158,17 @@ def _keep_inputs(
     path: Path, inputs: Sequence[torch.Tensor], input_names: Sequence[str], dynamic_axes: DynamicAxes
 ) -> None:
     """Put inputs that no output depends on back: the TorchScript exporter leaves them out."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    found = {value.name: value for value in model.graph.input}
+    model = ir.load(path)
+    found = {value.name: value for value in model.graph.inputs}
     if set(found) >= set(input_names):
         return
     for name, tensor in zip(input_names, inputs, strict=True):
         axes = dynamic_axes.get(name, {})
-        dtype = onnx.helper.np_dtype_to_tensor_dtype(tensor.new_empty(0).cpu().numpy().dtype)
-        shape = [axes.get(axis, side) for axis, side in enumerate(tensor.shape)]
-        found.setdefault(name, onnx.helper.make_tensor_value_info(name, dtype, shape))
-    del model.graph.input[:]
-    model.graph.input.extend(found[name] for name in input_names)
-    onnx.save(model, path)
+        shape = ir.Shape([axes.get(axis, side) for axis, side in enumerate(tensor.shape)])
+        dtype = ir.DataType.from_numpy(tensor.new_empty(0).cpu().numpy().dtype)
+        found.setdefault(name, ir.Value(name=name, shape=shape, type=ir.TensorType(dtype)))
+    model.graph.inputs[:] = [found[name] for name in input_names]
+    ir.save(model, path)
 
 
 def _export_dynamo(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from truehalf.config.precision import Method, Precision
 from truehalf.config.schema import Config, SlimConfig, TraceConfig
 from truehalf.conversion.report import LISTED_NODES, Decision, Fp16Report, entry, fp32_rows
-from truehalf.errors import RAISED, StageError, first_line
+from truehalf.errors import RAISED, StageError, failing, first_line
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.half_norms import SettleNorms
 from truehalf.files import check_outputs, destination
@@ -200,14 +200,9 @@ def _traced(
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:
-    try:
+    remedy = "; give its tensors as parameters, buffers or detached, or set precision.method=convert"
+    with failing("half-trace-fails", "fp16: the module is not changed in place, and cannot be copied", remedy):
         return copy.deepcopy(module)
-    except Exception as error:  # of attributes of the user's, such as tensors with a history
-        raise StageError(
-            "half-trace-fails",
-            f"fp16: the module cannot be copied ({first_line(error)}), and it is not changed in place; give "
-            "its tensors as parameters, buffers or detached, or set precision.method=convert",
-        ) from error
 
 
 def _cast_at_borders(module: torch.nn.Module, inner: torch.dtype, outer: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,6 +89,16 @@ def tried(network: Callable[..., Any], size: Sequence[int], name: str, remedy: s
     what = f"model.image_size: {name} fails on images of {list(size)}"
     with failing("module-fails", what, remedy), torch.no_grad():
         return images, network(images)
+
+
+@contextlib.contextmanager
+def standing_in(module: Any, network: torch.nn.Module) -> Iterator[None]:
+    """Within, a module of `calling` holds another network, in eval mode."""
+    kept, module.network = module.network, network.eval()
+    try:
+        yield
+    finally:
+        module.network = kept
 
 
 def network_of(module: torch.nn.Module) -> torch.nn.Module:

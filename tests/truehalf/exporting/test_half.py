@@ -21,7 +21,7 @@ from tests.messages import expect, raises
 from tests.tiers import first_of
 from tests.tracing import half_tracing, trace_config
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.errors import first_line
+from truehalf.errors import typed_text
 from truehalf.exporting.export import export
 from truehalf.exporting.half import half_configured, trace_in_fp16
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
@@ -247,7 +247,7 @@ def test_a_module_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
         traced(module, tmp_path / "m.onnx", "half", outputs=3)
     with pytest.raises(RuntimeError) as refused:
         copy.deepcopy(module)
-    expect(str(caught.value), None, first_line(refused.value))
+    expect(str(caught.value), None, typed_text(refused.value))
 
 
 def test_rows_are_what_the_file_is(tmp_path: Path) -> None:

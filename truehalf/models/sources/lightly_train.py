@@ -25,7 +25,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing
-from truehalf.models.calling import calling, tried
+from truehalf.models.calling import calling, standing_in, tried
 from truehalf.models.checkpoints import files as files
 from truehalf.models.checkpoints import read_pickle
 from truehalf.models.declared import declared_inputs, known_of_source
@@ -248,8 +248,7 @@ def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
     """
     import torch
 
-    network = module.network
-    prepared = copy.deepcopy(network)
+    prepared = copy.deepcopy(module.network)
     helpers = "lightly_train._export.onnx_helpers"
     prepared.deploy()
     _private(helpers, "prepare_for_onnx_export")(prepared)
@@ -260,11 +259,8 @@ def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
             if isinstance(value, torch.Tensor):
                 delattr(part, name)
                 part.register_buffer(name, value.detach(), persistent=False)
-    module.network = prepared.eval()
-    try:
+    with standing_in(module, prepared):
         yield
-    finally:
-        module.network = network
 
 
 # --- private names of lightly-train -----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from truehalf.data.arrays import npz_files
 from truehalf.errors import StageError, failing
 from truehalf.io_spec.inputs import channels_axis
 from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
-from truehalf.models.calling import as_network, calling, no_tensors, parameters_of, returned_by
+from truehalf.models.calling import as_network, calling, no_tensors, parameters_of, returned_by, standing_in
 from truehalf.models.checkpoints import files as checkpoint_files
 from truehalf.models.declared import (
     IMAGES,
@@ -186,10 +186,9 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
         return
     import torch
 
-    network = module.network
     remedy = ". It is not changed itself; prepare it in the factory"
     with failing("not-supported", "model.options.prepare: the module cannot be copied", remedy):
-        copied = copy.deepcopy(network)
+        copied = copy.deepcopy(module.network)
     returned = _called(options.prepare, "model.options.prepare", root, copied)
     if returned is not None and not isinstance(returned, torch.nn.Module):
         raise StageError(
@@ -197,11 +196,8 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
             f"model.options.prepare: {options.prepare} returned a {type(returned).__name__}; expected a "
             "torch.nn.Module, or nothing where it changes the one that it gets",
         )
-    module.network = (copied if returned is None else returned).eval()
-    try:
+    with standing_in(module, copied if returned is None else returned):
         yield
-    finally:
-        module.network = network
 
 
 def _called(name: str, key: str, root: Path, /, *arguments: Any, **keywords: Any) -> Any:
