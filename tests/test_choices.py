@@ -116,7 +116,6 @@ def test_one_corrupt_picture_is_named_or_left_out_as_asked(
         after_chain,
         *data,
         "verify.skip_corrupt=true",
-        "verify.profile=false",
         stages=("reference", "verify"),
     )
     verify = report(after_chain, "verify")

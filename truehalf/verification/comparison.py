@@ -143,6 +143,7 @@ class Comparison:
 
     Attributes:
         task: "detections", "classification" or "tensors".
+        spec: declares what the outputs are.
         measures: numbers by name, as truehalf.verification.report.Report has them in JSON.
         findings: on the outputs, gates first.
         samples: a row for each.
@@ -153,6 +154,7 @@ class Comparison:
     """
 
     task: str
+    spec: IoSpec
     measures: dict[str, Any]
     findings: list[Finding]
     samples: list[SampleFacts]
@@ -222,6 +224,7 @@ def compare_outputs(
     names = {*seen.runs[0].reference}
     return Comparison(
         task=seen.task,
+        spec=spec,
         measures=seen.measures,
         findings=findings,
         samples=seen.samples,

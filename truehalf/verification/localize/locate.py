@@ -61,7 +61,7 @@ class Place:
     suspects: list[Suspect]
 
 
-def place_of(
+def located(
     files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None, sample: str, looked_at: str
 ) -> Place:
     """Locate the nodes at fault, see `locate`, and describe them in words.

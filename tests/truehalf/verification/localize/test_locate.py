@@ -7,7 +7,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,11 +25,10 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.chain.failing import Failing
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import Suspect, first_bad_node, locate, place_of
-from truehalf.verification.localize.node_errors import error_profile
+from truehalf.verification.localize.locate import Place, Suspect, first_bad_node, locate, located
+from truehalf.verification.localize.place import place_of
 from truehalf.verification.pinning.as_argument import pins_argument
 
 W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))
@@ -141,16 +139,6 @@ def test_equal_files_have_no_suspects() -> None:
     assert first_bad_node([]) is None
 
 
-def test_the_profile_goes_along_the_graph() -> None:
-    rows = error_profile(BothFiles(model(REFERENCE), model(HALF)), FEEDS)
-    assert [row["node"] for row in rows] == ["up", "first", "down", "second", "dead", "sum"]
-    assert {row["precision"] for row in rows} == {"fp16"}
-    errors = [row["local_error"] for row in rows if row["node"] != "dead"]
-    assert all(0 < error < 1e-2 for error in errors if error is not None)
-    overflowing = error_profile(BothFiles(model(REFERENCE), model(HALF)), {"x": FEEDS["x"] * 40})
-    assert overflowing[0]["error"] is None
-
-
 def test_a_file_that_nothing_is_wrong_with_has_no_bad_node() -> None:
     found = suspects(HALF)
     assert found and first_bad_node(found) == found[0].node
@@ -235,49 +223,39 @@ def test_sums_are_searched_where_they_failed() -> None:
     assert (found[0].node, found[0].op_type, found[0].cause) == ("mean", "ReduceMean", "nonfinite")
     expect(found[0].sentence, None, "sum", "node 'mean'")
     assert {each.node for each in found} <= {"mean", "less", "last"}
-    profile = error_profile(BothFiles(reference, half, pessimistic=True), feeds)
-    assert [(row["node"], row["local_error"] is None) for row in profile] == [
-        ("mean", True),
-        ("less", False),
-        ("last", False),
-    ]
 
 
 # --- of a verification ------------------------------------------------------------------------------------------------
 
 
-def located(
-    tmp_path: Path, candidate: str, evaluation: str, x: np.ndarray, reference: str = REFERENCE
-) -> dict[str, Any]:
+def failed(tmp_path: Path, candidate: str, evaluation: str, x: np.ndarray, reference: str = REFERENCE) -> Place:
     paths = [tmp_path / "fp32.onnx", tmp_path / "fp16.onnx"]
     for path, text in zip(paths, (reference, candidate), strict=True):
         ir.save(model(text), path)
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
     spec = IoSpec.from_json({"outputs": [{"name": "y"}]})
     frozen = Reference(samples, ["only"], [""], outputs, spec, [], None)
-    final = frozen.compare(outputs, VerifyConfig())
-    place = Failing(frozen, final, evaluation).place(ModelFile(paths[1]), ModelFile(paths[0]))
-    assert place is not None
-    return place
+    compared = frozen.compare(frozen.runs(lambda _: outputs, 1, ""), VerifyConfig())
+    return place_of(ModelFile(paths[0]), ModelFile(paths[1]), compared, evaluation)
 
 
 def test_the_sentence_names_the_first_suspect_first(tmp_path: Path) -> None:
     wrong = HALF.replace("float[1] k = {1000.0}", "float[1] k = {29000.0}")
-    place = located(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
+    place = failed(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
     first = place.suspects[0]
     assert (first.node, first.cause) == ("up", "error")
     expect(place.sentence, None, "only", "'up'", "2801 %")
-    overflow = located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
+    overflow = failed(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
     expect(overflow.sentence, None, "sample only", "node 'up'", "Inf", 65504)
     assert (overflow.suspects[0].node, overflow.suspects[0].cause) == ("up", "nonfinite")
 
 
 def test_the_sentence_says_which_evaluation_was_searched(tmp_path: Path) -> None:
-    expect(located(tmp_path, HALF, "cuda", FEEDS["x"][0]).sentence, None, "FP16", "cuda")
-    assert "cuda" not in located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0]).sentence
+    expect(failed(tmp_path, HALF, "cuda", FEEDS["x"][0]).sentence, None, "FP16", "cuda")
+    assert "cuda" not in failed(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0]).sentence
     x = np.full(600, 200, np.float32)
     sums = [SUMS.replace("float[", f"{kind}[").replace("[1,600]", "[2,600]") for kind in ("float", "float16")]
-    place = located(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
+    place = failed(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
     assert place.suspects[0].node == "mean"
     expect(place.sentence, None, "sum inside")
 
@@ -334,6 +312,6 @@ def test_a_node_that_only_moves_data_is_never_blamed_on_rounding() -> None:
 
 def test_one_that_moves_other_data_is_named_and_not_pinned() -> None:
     """As pads that slimming changed in a ResNet: in FP32 the node would be as wrong."""
-    place = place_of(BothFiles(padded(0, 1, False), padded(1, 0, True)), [NARROW], None, "0", "sample 0")
+    place = located(BothFiles(padded(0, 1, False), padded(1, 0, True)), [NARROW], None, "0", "sample 0")
     assert place.suspects[0].node == "p" and place.suspects[0].selector == ""
     assert "'p'" in place.sentence and not re.search(r"\bp\b", place.selectors)
