@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -96,8 +97,9 @@ def proven(found: Mapping[str, Any]) -> str:
 
 def machine() -> dict[str, Any]:
     """The processor, its cores and the GPU, and versions."""
-    found = probe(processor=True)
-    name = str(found["processor"]).split("@")[0].strip()
+    found = probe()
+    named = re.search(r"^model name\s*: ([^@\n]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    name = named[1].strip() if named else "unknown"
     return {key: found[key] for key in ("platform", "gpus", "tensorrt", "tensorrt_rtx", "onnxruntime")} | {
         **{"processor": name, "cores": os.cpu_count()}
     }

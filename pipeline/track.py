@@ -348,7 +348,7 @@ def tags_of(run: Run, origin: Mapping[str, Any]) -> dict[str, str]:
         "failed_stage": run.crash.stage if run.crash else "none",
         "evaluation": (verify.evaluation if verify else None) or "none",
         "engine": (engine.status if engine else None) or "none",
-        "engine_backend": (engine.backend if engine else None) or "none",
+        "engine_backend": ((engine.plan or {}).get("backend") if engine else None) or "none",
         "engine_parity": run.engine_state[0],
         "unmatched_selectors": ", ".join(map(str, unmatched)) or "none",
         "gpu": ", ".join(gpu["name"] for gpu in machine.get("gpus") or []) or "none",

@@ -1,4 +1,4 @@
-"""engine: the final file as a strongly typed engine, or as ONNX Runtime serves it (truehalf/engines/build.py).
+"""engine: the final file as a strongly typed engine (truehalf/engines/build.py).
 
 A file whose dtypes contradict the declared precision fails (truehalf/engines/precision.py), and so does one that
 TensorRT refuses. Where nothing can be built, plan.json says what would be. An engine that does not find what the FP32

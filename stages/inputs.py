@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stages.frame import Report, Stage
-from truehalf.config.engine import Backend, Provider
 from truehalf.config.precision import Method
 from truehalf.config.schema import Config
 from truehalf.config.typed import plain
@@ -32,14 +31,13 @@ def run(stage: Stage) -> Report:
     config, root = stage.config, stage.root
     refuse_stale(root)
     check_plugins(config.engine.plugins, root)
-    on_cpu = config.engine.backend is Backend.onnxruntime and config.engine.provider is Provider.cpu
     rule, metrics = config.precision.custom_rule, config.verify.metric_functions
     data, left_out = fingerprint_data(config, root)
     rules = {} if rule is None else {"rule": rule, **fingerprint_code("precision.custom_rule", rule, root)}
     report: dict[str, object] = {
         "model": fingerprint_model(config, source(config.model.source).files(config, root), root),
         **data,
-        "machine": probe(config.engine.plugins, root, on_cpu),
+        "machine": probe(config.engine.plugins, root),
         "software": versions(config),
         "custom_rule": rules or None,
         "metrics": {name: fingerprint_code("verify.metrics", name, root) for name in metrics},

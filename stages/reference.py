@@ -29,5 +29,4 @@ def run(stage: Stage) -> Report:
         "ap50_95": precision["ap50_95"],
         "no_precision": precision["reason"],
         "no_adversarial": adversarial if isinstance(adversarial, str) else None,
-        "left_out": list(judge.left_out),
     }

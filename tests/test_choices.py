@@ -9,13 +9,11 @@ import pytest
 from PIL import Image
 
 from examples.digits.scenes import scene
-from tests.configurations import composed
 from tests.conftest import ROOT, in_workspace
-from tests.in_process import report, run_stages
+from tests.in_process import run_stages
 from tests.messages import expect
 from tests.pipeline.servers import MlflowServer
-from truehalf.config.validate import validate
-from truehalf.data.run_samples import TRACE_SAMPLES, run_sources
+from truehalf.data.run_samples import TRACE_SAMPLES
 
 OPEN = "not verified"
 WEIGHTS = ROOT / "examples/digits/weights/dfine.safetensors"
@@ -97,27 +95,3 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.C
         run_stages(tmp_path, f"model.checkpoint={WEIGHTS}", "data=images", "data.folder=broken", *counts)
     assert ended.value.code == 1
     assert re.search(r"\bbroken/\d+\.png\b.* \[file-unreadable\]", capsys.readouterr().err)
-
-
-@pytest.mark.slow
-def test_one_corrupt_picture_is_named_or_left_out_as_asked(
-    after_chain: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = pictures(after_chain / "one_broken", TRACE_SAMPLES + 5)
-    data = ("data=images", "data.folder=one_broken", "data.calibration_samples=2", "data.verification_samples=3")
-    corrupt = run_sources(validate(composed(*data)), folder.parent)["verification"].paths[1]
-    corrupt.write_bytes(corrupt.read_bytes()[:100])
-    with pytest.raises(SystemExit) as ended:
-        run_stages(after_chain, *data, stages=("reference",))
-    stopped = capsys.readouterr().err
-    assert ended.value.code == 1
-    expect(stopped, "file-unreadable", corrupt.name)
-    run_stages(
-        after_chain,
-        *data,
-        "verify.skip_corrupt=true",
-        stages=("reference", "verify"),
-    )
-    verify = report(after_chain, "verify")
-    assert verify["samples"] == 2 and len(verify["left_out"]) == 1 and corrupt.name in verify["left_out"][0]
-    assert any(corrupt.name in item for item in verify["not_verified"])

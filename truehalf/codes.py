@@ -95,7 +95,7 @@ STAGES = {
     "not-comparable": "two files or outputs that cannot be compared with each other",
     "changed-meanwhile": "a file that changed while a stage or run was using it",
     "bad-options": "options that are refused; the lines below say which, and why",
-    "lint-fails": "findings of lint of the severity that `lint.fail_on` names, or above",
+    "lint-fails": "what TensorRT refuses of a converted file; findings of lint from `lint.fail_on` on",
     "half-trace-fails": "a module that cannot be traced in FP16",
     "slim-fails": "a model of which onnxslim or repair fails to make a smaller one with the same inputs and outputs",
     "unsafe-data": "external data that is not read: outside the model's folder, or a file of several links",

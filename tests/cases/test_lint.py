@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.cases.doors import fails, parsed, saved, truehalf
+from tests.cases.doors import parsed, saved, truehalf
 from tests.messages import expect
 
 BODY = """s, y = Loop ({trips}, {condition}, x) <body = b (int64 i, bool c_in, float[1,4,8,8] s_in)
@@ -31,7 +31,6 @@ def _loop(body: str) -> str:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@fails("no finding for a Loop that TensorRT's parser refuses")
 def test_a_loop_that_the_parser_refuses_is_found(tmp_path: Path, loop: str) -> None:
     """Model-Optimizer 1628; ONNX allows both, TensorRT's parser neither."""
     code, _ = truehalf("lint", saved(tmp_path / "m.onnx", parsed(_loop(LOOPS[loop]))))
@@ -51,7 +50,6 @@ class Resizes(nn.Module):
         return functional.interpolate(masks, size=(size[0], size[1]), mode="bilinear", align_corners=False)
 
 
-@fails("another reason and another cure than the input's type")
 def test_a_float_input_that_decides_a_size_is_named(tmp_path: Path) -> None:
     torch.onnx.export(
         Resizes(),
@@ -101,7 +99,6 @@ def _findings(path: Path) -> list[str]:
     return [word for word in printed.split() if word.isdigit()][:2]
 
 
-@fails("a raw export without types shows no FP32 island")
 def test_a_raw_export_has_the_findings_of_its_folded_twin(tmp_path: Path) -> None:
     raw, folded = tmp_path / "raw.onnx", tmp_path / "folded.onnx"
     torch.onnx.export(

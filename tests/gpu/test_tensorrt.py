@@ -114,8 +114,6 @@ def test_a_timing_cache_is_kept(backend: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"version_compatible": True},
-        {"hardware_compatibility": "same_compute_capability"},
         {"builder_optimization_level": 0, "tf32": True},
     ],
     ids=str,

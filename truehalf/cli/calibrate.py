@@ -29,7 +29,7 @@ def command(output: form.Output, **given: Any) -> None:
 
     model, out, preprocessing = ModelFile(given["model"]), given["out"], form.preprocessing_of(given)
     entry = spec_inside(model.model).image_input
-    samples = model_samples(given["samples"], model.model, entry, preprocessing, given["skip_corrupt"])
+    samples = model_samples(given["samples"], model.model, entry, preprocessing)
     ranges = calibrate(model, samples.only(range(len(samples))))  # one at a time, also of one feed
     write_json(out, ranges)
     absmax = {name: entry["absmax"] for name, entry in ranges["tensors"].items() if entry["absmax"] is not None}

@@ -87,6 +87,8 @@ def command(output: form.Output, **given: Any) -> int:
     result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
     verdict, limit = _verdict(report, parts, result.report, given)
+    if verdict == "passed" and (refused := _refused(out)):
+        verdict, limit = "not verified", refused
     notes = _notes(result.report, ranges is not None and report is not None)
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = {
@@ -138,18 +140,18 @@ def _shared_out(file: ModelFile, given: Mapping[str, Any], preprocessing: Any) -
     if given["spec"] is not None and (given["samples"] is None or given["no_verify"]):
         raise StageError("in-conflict", "--spec says how to verify, and nothing is verified: expected --samples")
     if given["samples"] is None:
-        if preprocessing is not None or given["skip_corrupt"]:
+        if preprocessing is not None:
             raise StageError("needs-value", "options of images: expected --samples, the images, got none")
         return None, None, None
     calibrated, verified = given["ranges"] is None, not given["no_verify"]
     if not calibrated and not verified:
         raise StageError("in-conflict", "--samples, --ranges and --no-verify: no step would use the samples")
     spec = spec_inside(file.model) if given["spec"] is None else given_spec(given["spec"])
-    samples = model_samples(given["samples"], file.model, spec.image_input, preprocessing, given["skip_corrupt"])
+    samples = model_samples(given["samples"], file.model, spec.image_input, preprocessing)
     most = given["calibration_samples"] * calibrated, given["verification_samples"] * verified
     parts = split(distinct(samples), *most)
     calibration, verification = (
-        samples.only(part) if part else None for part in (parts.calibration, parts.verification)
+        samples.only(sorted(part)) if part else None for part in (parts.calibration, parts.verification)
     )
     if verification is not None and verification.preprocessing is None:  # before a file is written; images hold none
         for sample in verification:
@@ -177,6 +179,17 @@ def _verdict(
     elif report.proposed is not None:
         limits.append(_PROPOSED)
     return "passed", "; ".join(filter(None, limits))
+
+
+def _refused(out: Path) -> str:
+    """What TensorRT refuses in the converted file, as lint finds it; "": nothing."""
+    from truehalf.ir.model_forms import ModelFile
+    from truehalf.patterns import lint
+    from truehalf.patterns.report import failing, failure
+
+    errors = failing(lint(ModelFile(out).typed), "error")
+    text = f"it agrees with the model, but TensorRT builds no engine of it:\n  {failure(errors)}"
+    return coded("lint-fails", text) if errors else ""
 
 
 def _fault(check: QuickCheck | None) -> str:

@@ -237,7 +237,7 @@ _MEANINGS = {"keep_io_types": "inputs and outputs that stay float32: all (defaul
 
 
 def image_options(command: Any) -> Any:
-    """--preprocessing, its parts and --skip-corrupt, as keywords of a command."""
+    """--preprocessing and its parts, as keywords of a command."""
     of = partial(option, group=_IMAGES)
     options = (
         of("--size", metavar="HxW", help="height and width in pixels [the model's]"),
@@ -248,7 +248,6 @@ def image_options(command: Any) -> Any:
         of("--resize", type=click.Choice(("stretch", "letterbox")), help="letterbox keeps the aspect ratio [stretch]"),
         of("--channels", type=click.Choice(("RGB", "BGR")), help="their order [RGB]"),
         of("--preprocessing", type=FILE, metavar="FILE", help="all of these, in YAML or JSON"),
-        of("--skip-corrupt", is_flag=True, help="leave out images that cannot be read"),
     )
     return decorated(command, options)
 

@@ -42,7 +42,7 @@ def command(output: form.Output, **given: Any) -> None:
     from truehalf.ir.model_file import PRECISION_KEY
     from truehalf.ir.model_forms import ModelFile
     from truehalf.ir.normalize import InferTypes
-    from truehalf.ir.outline import outline
+    from truehalf.ir.outline import nodes_of
     from truehalf.ir.proto.plugins import not_run
 
     preprocessing, path, samples = form.preprocessing_of(given), given["model"], given["samples"]
@@ -61,7 +61,7 @@ def command(output: form.Output, **given: Any) -> None:
         "outputs": _values(model.graph.outputs, spec.outputs),
         "facts": facts,
         "not_run": not_run(file.model),
-        "islands": _islands(outline(file)["nodes"], reasons) if facts["fp16_nodes"] else [],
+        "islands": _islands(nodes_of(model), reasons) if facts["fp16_nodes"] else [],
     }
     lines = [*_file_lines(content)]
     if islands := content["islands"]:
@@ -112,7 +112,7 @@ def _proposed(path: Path, samples: Path, preprocessing: Any, given: Mapping[str,
     from truehalf.files import write_json
     from truehalf.verification.propose import propose_spec
 
-    proposal = propose_spec(path, samples, preprocessing, given["skip_corrupt"])
+    proposal = propose_spec(path, samples, preprocessing)
     spec = proposal.spec.to_json()
     if given["spec"] is not None:
         write_json(given["spec"], spec)

@@ -13,16 +13,9 @@ from truehalf.config.options import Options, key, share
 from truehalf.config.selector_entries import problem_of
 from truehalf.config.typed import plain
 
-# Builder options that an execution provider of ONNX Runtime has no option for.
-_OF_BUILDERS = ("workspace_gb", "builder_optimization_level", "version_compatible", "hardware_compatibility", "plugins")
-_UNKNOWN_TO = {"cuda": _OF_BUILDERS, "cpu": (*_OF_BUILDERS, "tf32")}
-
 KINDS = ("min", "opt", "max")  # of a profile
 
-Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx", "onnxruntime"])
-Provider = StrEnum("Provider", ["cuda", "cpu"])
-HardwareCompatibility = StrEnum("HardwareCompatibility", ["none", "ampere_plus", "same_compute_capability"])
-WhenUnavailable = StrEnum("WhenUnavailable", ["plan", "fail"])
+Backend = StrEnum("Backend", ["tensorrt", "tensorrt_rtx"])
 
 
 @dataclass(frozen=True)
@@ -87,8 +80,7 @@ class TargetConfig(Options):
 class EngineConfig(Options):
     """How an engine is built, on the machine that builds it."""
 
-    backend: Backend = key(Backend.tensorrt, "tensorrt, tensorrt_rtx (TensorRT for RTX), or onnxruntime: one provider")
-    provider: Provider | None = key(None, "of engine=onnxruntime")
+    backend: Backend = key(Backend.tensorrt, "tensorrt, or tensorrt_rtx (TensorRT for RTX)")
     profiles: tuple[Mapping[str, ProfileShapes], ...] | None = key(
         None,
         "optimization profiles, [{images: {min: [1, 3, 64, 64], opt: [1, 3, 64, 64], max: [8, 3, 64, 64]}}]: shapes, "
@@ -102,16 +94,9 @@ class EngineConfig(Options):
     timing_cache: str | None = key(
         ".timing_cache", "folder with a file for each GPU and TensorRT version, shared between runs; null: none"
     )
-    version_compatible: bool = key(False, "an engine that later TensorRT versions load, too")
-    hardware_compatibility: HardwareCompatibility = key(
-        HardwareCompatibility.none, "none | ampere_plus | same_compute_capability: an engine for other GPUs, too"
-    )
     plugins: tuple[str, ...] = key((), "files of TensorRT plugins, loaded before the model is read: [build/libmine.so]")
     plugin_ops: tuple[str, ...] = key(
         (), "operators of the plugins, for lint: [Mine, com.acme::Other]; []: all of domains that ONNX lacks"
-    )
-    when_unavailable: WhenUnavailable = key(
-        WhenUnavailable.plan, "where none can be built here: plan (write what would be built) | fail"
     )
     build_minutes: float | None = key(60.0, "minutes after which a build is stopped; null: no limit", above=0)
     build_unverified: bool = key(False, "build even from a model that failed verify")
@@ -128,23 +113,6 @@ class EngineConfig(Options):
                 yield coded("bad-syntax", f"plugin_ops[{i}]: {entry!r} {problem}")
         if self.profiles is not None and not (self.profiles and all(self.profiles)):
             yield coded("needs-value", "profiles: expected null, or profiles that each give shapes of the inputs")
-        if self.backend is Backend.onnxruntime and self.provider is None:
-            yield coded("needs-value", "provider: engine=onnxruntime needs one of cuda, cpu, got null")
-        elif self.backend is Backend.onnxruntime:
-            yield from self._unknown_to_provider(str(self.provider))
-        elif self.provider is not None:
-            yield coded(
-                "in-conflict",
-                f"provider: of ONNX Runtime, and engine.backend is {self.backend}; got {self.provider.value!r}; "
-                f"choose engine=onnxruntime engine.provider={self.provider}, or leave it null",
-            )
-
-    def _unknown_to_provider(self, provider: str) -> Iterator[str]:
-        """Yield an error line for each option that is set and that the provider of ONNX Runtime does not have."""
-        names = [name for name in _UNKNOWN_TO[provider] if getattr(self, name) != getattr(EngineConfig, name)]
-        for name in names:
-            message = f"{name}: ONNX Runtime's provider {provider!r} has no option for it"
-            yield coded("in-conflict", f"{message}; leave it out, or choose engine=tensorrt")
 
 
 def shown(value: object) -> str:

@@ -73,7 +73,6 @@ class VerifyConfig(Options):
     )
     pictures: int = key(3, "drawn in the report at least, worst first", least=0)
     require: tuple[Verifiable, ...] = key((), f"fail when not verified: {', '.join(Verifiable)}")
-    skip_corrupt: bool = key(False, "data=images: leave out images that cannot be read, named in the report")
 
     @property
     def metric_functions(self) -> list[str]:

@@ -117,26 +117,6 @@ def open_image(path: Path) -> Image.Image:
         raise StageError("file-unreadable", message) from error
 
 
-def readable(samples: Samples, skip_corrupt: bool = True) -> Samples:
-    """Select the samples whose image can be opened; arrays and made images all stay.
-
-    Raises:
-        StageError: file-unreadable, listing images: none can be opened, or one cannot and is not to be skipped.
-    """
-    problems: dict[int, str] = {}
-    for position, path in enumerate(samples.paths if samples.preprocessing is not None else ()):
-        try:
-            open_image(path)
-        except StageError as error:
-            problems[position] = str(error)
-    if problems and (len(problems) == len(samples) or not skip_corrupt):
-        remedy = "" if skip_corrupt else " (verify.skip_corrupt=true leaves them out)"
-        what = f"{len(problems)} of {len(samples)} images cannot be read{remedy}"
-        refuse("file-unreadable", what, list(problems.values()), _SHOWN)
-    kept = samples.only([position for position in range(len(samples)) if position not in problems])
-    return replace(kept, unreadable={samples.names[position]: text for position, text in problems.items()})
-
-
 # --- COCO's annotations -----------------------------------------------------------------------------------------------
 
 

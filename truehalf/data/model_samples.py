@@ -26,7 +26,7 @@ from truehalf.codes import coded
 from truehalf.config.schema import Layout
 from truehalf.data.arrays import ArrayFile, array_files, open_arrays, rows_of
 from truehalf.data.fitting import fitted, misfits
-from truehalf.data.images import image_files, images_under, is_image, readable
+from truehalf.data.images import image_files, images_under, is_image
 from truehalf.data.preprocessing import Preprocessing, declared_by, preprocessing_of
 from truehalf.data.samples import Sample, Samples
 from truehalf.errors import StageError, refuse, some_of
@@ -50,7 +50,6 @@ def model_samples(
     model: ir.Model,
     entry: InputSpec | None = None,
     preprocessing: JsonObject | Path | str | None = None,
-    skip_corrupt: bool = False,
 ) -> Samples:
     """Samples of a model, whatever holds them.
 
@@ -60,7 +59,6 @@ def model_samples(
         model: the model that they go into.
         entry: of its input of images in the I/O spec: the preprocessing, unless `preprocessing` says otherwise.
         preprocessing: of images (truehalf.data.preprocessing): a mapping, or a YAML or JSON file.
-        skip_corrupt: leave out images that cannot be read instead of stopping.
 
     Raises:
         StageError: a source that is none of these or does not fit the model; options of images beside arrays.
@@ -71,12 +69,10 @@ def model_samples(
         applied = None if entry is None else declared_by(entry)
         if preprocessing is not None:
             applied = preprocessing_of(preprocessing, applied or shown_in(model))
-        return _images(Path(source), model, applied, skip_corrupt)
+        return _images(Path(source), model, applied)
     files = open_arrays(source)
-    given = {"preprocessing": preprocessing is not None, "skip_corrupt": skip_corrupt}
-    if options := [name for name, is_given in given.items() if is_given]:
-        message = f"{' and '.join(options)}: expected with images only; these samples are arrays already"
-        raise StageError("in-conflict", message)
+    if preprocessing is not None:
+        raise StageError("in-conflict", "preprocessing: expected with images only; these samples are arrays already")
     return _arrays([_with_axis_of_images(file, model) for file in files], model)
 
 
@@ -92,7 +88,7 @@ def _holds_images(source: Path) -> bool:
     return images
 
 
-def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None, skip_corrupt: bool) -> Samples:
+def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None) -> Samples:
     if preprocessing is None:
         raise StageError(
             "needs-value",
@@ -101,8 +97,7 @@ def _images(source: Path, model: ir.Model, preprocessing: Preprocessing | None, 
             "from the defaults (in Python, preprocessing={...})",
         )
     folder, paths = (source, images_under(source)) if source.is_dir() else (source.parent, [source])
-    samples = fitted(image_files(paths, folder), IoSpec(inputs_of_images(model, preprocessing)))
-    return readable(samples, skip_corrupt)
+    return fitted(image_files(paths, folder), IoSpec(inputs_of_images(model, preprocessing)))
 
 
 def _arrays(files: Sequence[ArrayFile], model: ir.Model) -> Samples:

@@ -16,7 +16,7 @@ from truehalf.config.schema import Config, DataConfig, DataSource
 from truehalf.data.arrays import array_files, npz_files, rows_of
 from truehalf.data.fitting import fitted
 from truehalf.data.images import LabelledImage, coco, image_files, images_under
-from truehalf.data.samples import Arrays, Samples, without_copies
+from truehalf.data.samples import Arrays, Samples, split, without_copies
 from truehalf.errors import StageError
 from truehalf.io_spec.spec import IoSpec
 from truehalf.user_code import described, imported
@@ -88,37 +88,29 @@ def _rows(place: Path) -> Samples:
 
 
 def _shared_out(data: DataConfig, source: Samples, root: Path) -> dict[str, Samples]:
-    """Share out as many samples as there are, in an order by the seed: the first are traced on, or, where they are too
-    few, those that calibrate; the next calibrate, the next verify; one single sample serves all. Numbers that are not
-    given are lowered, to a third and two thirds.
+    """Share out as many samples as there are; numbers that are not given are lowered where they are fewer.
 
     Raises:
         StageError: too-few-samples: the numbers that are given do not fit.
     """
-    held, calibration, verification = len(source.names), data.calibration_samples, data.verification_samples
-    third = held if verification else max(1, round(held / 3))
-    calibration = calibration or min(_CALIBRATION, third, max(1, held - (verification or 0)))
-    verification = verification or min(_VERIFICATION, max(1, held - calibration))
-    is_one = held == calibration == verification == 1
-    if held < calibration + verification and not is_one:
-        wanted = f"{TRACE_SAMPLES} trace, {calibration} calibration, {verification} verification"
-        raise StageError(
-            "too-few-samples",
-            f"data: {root / str(data.file or data.folder)} holds {held} different samples; the run takes "
-            f"{TRACE_SAMPLES + calibration + verification}: {wanted}, of which trace can do with some of "
-            f"calibration's; add some, or lower data.calibration_samples or data.verification_samples: {held} together",
-        )
-    order = [int(position) for position in np.random.default_rng(data.seed).permutation(held)]
-    first = TRACE_SAMPLES if held >= TRACE_SAMPLES + calibration + verification else 0  # traced on alone
-    end = first + calibration
-    parts = {
-        "trace": order[: first or min(TRACE_SAMPLES, calibration)],
-        "calibration": order[first:end],
-        "verification": order[end : end + verification] or order,
-    }
+    held, calibration, verification = len(source), data.calibration_samples, data.verification_samples
+    if calibration or verification:
+        calibration = calibration or min(_CALIBRATION, max(1, held - (verification or 0)))
+        verification = verification or min(_VERIFICATION, max(1, held - calibration))
+        if held < calibration + verification and not held == calibration == verification == 1:
+            wanted = f"{TRACE_SAMPLES} trace, {calibration} calibration, {verification} verification"
+            raise StageError(
+                "too-few-samples",
+                f"data: {root / str(data.file or data.folder)} holds {held} different samples; the run takes "
+                f"{TRACE_SAMPLES + calibration + verification}: {wanted}, of which trace can do with some of "
+                "calibration's; add some, or lower data.calibration_samples or data.verification_samples: "
+                f"{held} together",
+            )
+    most = calibration or _CALIBRATION, verification or _VERIFICATION
+    parts = split(range(held), *most, TRACE_SAMPLES, data.seed)
     # Rows of a file in the order in which they lie there, so that a file is read once.
     in_order = sorted if data.source is DataSource.npz else list
-    return {purpose: source.only(in_order(positions)) for purpose, positions in parts.items()}
+    return {purpose: source.only(in_order(getattr(parts, purpose))) for purpose in PURPOSES}
 
 
 # --- made samples -----------------------------------------------------------------------------------------------------

@@ -58,7 +58,6 @@ class Samples(Sequence[Any]):
         left_out: names of what the data holds and nothing uses, by reason.
         whole: True if axis 0 of the arrays counts no samples: each sample goes into a run as it stands.
         preprocessing: applied to images; None of arrays.
-        unreadable: error message by name of each image that was left out because it cannot be read.
         feeds: name and rows of each feed that the samples were cut from; empty: each sample is one.
     """
 
@@ -70,7 +69,6 @@ class Samples(Sequence[Any]):
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     whole: bool = False
     preprocessing: Preprocessing | None = None
-    unreadable: Mapping[str, str] = field(default_factory=dict)
     feeds: Sequence[tuple[str, range]] = ()
 
     def __len__(self) -> int:
@@ -118,10 +116,11 @@ class Split:
     """Positions of samples by purpose; none calibrates and verifies, unless there is only one sample.
 
     Attributes:
-        calibration, verification: positions.
+        trace, calibration, verification: positions, in an order by a seed.
         total: number of different samples.
     """
 
+    trace: list[int]
     calibration: list[int]
     verification: list[int]
     total: int
@@ -132,24 +131,22 @@ class Split:
         return bool(set(self.calibration) & set(self.verification))
 
 
-def split(positions: Sequence[int], calibration: int, verification: int) -> Split:
-    """Let every second sample calibrate and the others verify; of many, spread over all of them. Where nothing is
-    calibrated or nothing verified, all serve the other purpose.
+def split(positions: Sequence[int], calibration: int, verification: int, trace: int = 0, seed: int = 0) -> Split:
+    """Share out samples in an order by the seed: the first are traced on, or, where they are too few for that, those
+    that calibrate; the next calibrate, the next verify. Where they are too few for both, a third calibrates.
 
     Args:
         positions: of samples of different content, one or more.
-        calibration, verification: at most so many of each; 0: none.
+        calibration, verification, trace: at most so many of each; 0: none.
     """
-    even, odd = positions[::2], positions[1::2]
-    if not (calibration and verification and odd):
-        even = odd = positions
-    return Split(_spread(even, calibration), _spread(odd, verification), len(positions))
-
-
-def _spread(positions: Sequence[int], count: int) -> list[int]:
-    if len(positions) <= count:
-        return list(positions)
-    return [positions[i * len(positions) // count] for i in range(count)]
+    held = len(positions)
+    order = [positions[place] for place in np.random.default_rng(seed).permutation(held)]
+    if calibration and verification and held < calibration + verification:
+        calibration = min(calibration, max(1, round(held / 3), held - verification))
+    first = trace if held >= trace + calibration + verification else 0  # traced on alone
+    end = first + calibration
+    traced = order[:first] if first else order[: min(trace, calibration)]
+    return Split(traced, order[first:end], (order[end:] or order)[:verification], held)
 
 
 def distinct(samples: Samples) -> list[int]:

@@ -8,21 +8,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from truehalf.codes import coded, uncoded
-from truehalf.config.engine import COMPILED_FOR, Backend, EngineConfig, Provider, TargetConfig, WhenUnavailable
+from truehalf.codes import coded
+from truehalf.config.engine import COMPILED_FOR, EngineConfig, TargetConfig
 from truehalf.config.schema import Config, LintConfig
 from truehalf.config.typed import plain
 from truehalf.engines.compiled import attention_gate, compiler_facts, gate_sentence, half_gate
 from truehalf.engines.engine_report import EngineReport, Layer, Parity
 from truehalf.engines.layers import explained, is_shared, layers_of_inspector, layers_of_log, named_file, told_names
-from truehalf.engines.outputs import Engine, compare_engine, feeds_at, latencies, points_of
+from truehalf.engines.outputs import compare_engine, latencies
 from truehalf.engines.precision import contradiction, precision_facts
 from truehalf.engines.trtexec import ENGINE_FILE, PLAN_FILE, plan_of
-from truehalf.errors import StageError, attempted, refuse, some_of
+from truehalf.errors import StageError, refuse
 from truehalf.files import check_outputs, destination, explain, read_json, write_json, written_whole
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profiles import Profile, completed, profile_of
@@ -31,21 +30,16 @@ from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.patterns import Finding, lint
 from truehalf.patterns.operators import ASSUMED, ops_of_plugins
 from truehalf.patterns.report import failing, failure
-from truehalf.runtime import ort, tensorrt
-from truehalf.runtime.machine import CPU, NO_GPU, Machine, device_lock, file_key, package_version
+from truehalf.runtime import tensorrt
+from truehalf.runtime.machine import Machine, device_lock, file_key
 from truehalf.runtime.machine import probe as probe_machine
 from truehalf.runtime.tensorrt import RTX, BuildFacts, BuildOrder, BuildRefusal
 from truehalf.verification.chain.configured import read_frozen
 from truehalf.verification.chain.stage import Judge
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED
+from truehalf.verification.findings import FAILED, NOT_VERIFIED
 
 COMPILED_FILE, REPORT_FILE = "model.rtx.engine", "engine.json"
 NO_EVIDENCE = "no reference was given to compare its outputs with"
-CPU_FP16 = "ONNX Runtime's CPU provider computes FP16 in FP32, so nothing here says what FP16 hardware does"
-PROVIDERS = {Provider.cpu: ort.CPU, Provider.cuda: ort.CUDA}
-# Options of the machine that builds, and those that TensorRT for RTX has for no engine that is built without a GPU.
-_OF_MACHINE = {"timing_cache": None, "hardware_compatibility": "none"}
-_OF_TENSORRT = {"version_compatible": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +134,7 @@ def build_engine(
         the report; an engine that failed is kept for inspection.
 
     Raises:
-        StageError: when the engine would be written over what it is made from, an option is refused, or ONNX Runtime
-            refuses the file.
+        StageError: when the engine would be written over what it is made from, or an option is refused.
         RuntimeError: a defect of truehalf in the process that builds.
     """
     file, out = _beside_data(model), Path(out_dir)
@@ -150,20 +143,36 @@ def build_engine(
     written = (PLAN_FILE, REPORT_FILE, ENGINE_FILE, COMPILED_FILE)
     sources = [file.path, *file.data, *map(Path, options.plugins)]
     check_outputs({name: out / name for name in written}, {f"what it is made from ({path})": path for path in sources})
-    plan = plan_of(file, options, order.profiles, order.declared)
-    write_json(out / PLAN_FILE, plan)
     machine = order.probe or probe_machine(options.plugins)
+    precision, plan = precision_facts(file.typed, order.declared), plan_of(file, options, order.profiles)
+    write_json(out / PLAN_FILE, plan)
+    findings, assumed = _lint(file, order.lint, options, machine)
     report = EngineReport(
-        backend=options.backend.value,
         declared=order.declared,
         plan=plan,
-        precision=precision_facts(file.typed, order.declared),
+        precision=precision,
         gpu=machine["gpus"][0]["name"] if machine["gpus"] else None,
+        lint=[finding.as_dict() for finding in findings],
     )
-    work = _Work(file, out, order, options, machine)
-    if problem := contradiction(file, order.declared):
-        return work.none_built(report, problem, status=FAILED)
-    return work.served(report) if options.backend is Backend.onnxruntime else work.by_tensorrt(report)
+    if problem := contradiction(file, precision):
+        return _none_built(report, problem, is_failed=True)
+    if severe := failing(findings, order.lint.fail_on.value):
+        what = f"lint.fail_on is {order.lint.fail_on.value}, and the file that is built has"
+        return _none_built(report, coded("lint-fails", f"{what}\n  {failure(severe)}"), *assumed, is_failed=True)
+    work = _Work(file, out, order, options, machine, findings, assumed)
+    module = options.backend.value
+    missing = tensorrt.unavailable_reason(module, machine)
+    try:
+        return work.built_and_run(report, module) if missing is None else work.compiled(report, missing)
+    except BuildRefusal as error:
+        is_judged = bool(error.errors or error.log)
+        if not is_judged and error.code != "runtime-refuses":
+            raise  # an option, a plugin or a package
+        theirs, nodes = ops_of_plugins(file.typed, ["any"], options.plugin_ops)[0], told_names(file.typed)
+        text = coded(error.code, f"{file.path}: {explained(error, nodes, findings)}")
+        if is_shared(error, nodes, theirs) or (is_judged and (missing is None or module == RTX)):
+            return _none_built(report, text, *assumed, is_failed=True)
+        return _none_built(report, missing or text, f"not compiled: {text}", *assumed)
 
 
 def _beside_data(model: Path | str | ModelFile) -> ModelFile:
@@ -173,142 +182,87 @@ def _beside_data(model: Path | str | ModelFile) -> ModelFile:
     return ModelFile(file.path.resolve()) if beside and beside.isdisjoint(file.data) else file
 
 
+def _lint(
+    file: ModelFile, chosen: LintConfig, options: EngineConfig, machine: Machine
+) -> tuple[list[Finding], list[str]]:
+    """Findings of the file for the machine's TensorRT, and what had to be assumed of plugins."""
+    ops, is_assumed = ops_of_plugins(file.typed, options.plugins, options.plugin_ops)
+    version = machine["tensorrt"]
+    release = ".".join(version.split(".")[:2]) if version else None
+    findings = lint(file.typed, tensorrt=release, ignore=chosen.ignore, plugin_ops=ops)
+    return findings, [ASSUMED] if is_assumed else []
+
+
 @dataclass(frozen=True)
 class _Work:
-    """One engine: the file, the folder it is written to, what is asked for, and the machine."""
+    """A file to build, with what is asked for, the machine, and the findings of lint."""
 
     file: ModelFile
     out: Path
     order: Order
     options: EngineConfig
     machine: Machine
+    findings: Sequence[Finding]
+    assumed: Sequence[str]
 
-    # --- ONNX Runtime ---------------------------------------------------------------------------------------------
-
-    def served(self, report: EngineReport) -> EngineReport:
-        """The report of a file on an execution provider of ONNX Runtime."""
-        provider = PROVIDERS[Provider(str(self.options.provider))]
-        if provider not in (ort.CPU, *self.machine["onnxruntime_providers"]):
-            text = f"ONNX Runtime's {provider} does not load (pip install onnxruntime-gpu, and its CUDA and cuDNN)"
-            return self.none_built(report, text if self.machine["gpus"] else f"{NO_GPU} and {text}")
-        evidence, points = self.order.evidence(), points_of(self.order.profiles)
-        full = [point["shapes"] for point in points if all(shape[:1] != [0] for shape in point["shapes"].values())]
-        # Not every link to external data is followed by ONNX Runtime.
-        model = self.file.written if self.file.external else self.file.path
-        tf32 = {"use_tf32": str(int(self.options.tf32))} if provider == ort.CUDA else None
-        with device_lock(CPU if provider == ort.CPU else "cuda"):
-            session = ort.Session(model, provider, provider_options=tf32, profiled=True)
-            session.run(feeds_at(self.file.typed, (full or [{}])[0]))  # what ran where is read from the first run
-            counts, on_cpu = session.nodes_by_provider(), session.cpu_nodes or []
-            report = replace(report, onnxruntime=package_version("onnxruntime"), provider=provider)
-            report = replace(report, nodes_by_provider=counts, cpu_nodes=on_cpu)
-            report = self._compared(report, session, evidence, f"onnxruntime-{self.options.provider}")
-            session.close()
-            as_served: dict[str, Any] = {"enable_mem_pattern": True, ort.SPINNING: None}
-            session = ort.Session(model, provider, provider_options=tf32, profiled=False, **as_served)
-            fell = [_cpu_nodes_sentence(on_cpu)] if on_cpu else []
-            return self._timed(report, session, evidence, fell)
-
-    # --- TensorRT -------------------------------------------------------------------------------------------------
-
-    def by_tensorrt(self, report: EngineReport) -> EngineReport:
-        """The report of an engine of TensorRT or TensorRT for RTX: built, compiled, or recorded."""
-        findings, assumed = self._findings()
-        report = replace(report, lint=[finding.as_dict() for finding in findings])
-        if severe := failing(findings, self.order.lint.fail_on.value):
-            what = f"lint.fail_on is {self.order.lint.fail_on.value}, and the file that is built has"
-            return self.none_built(report, coded("lint-fails", f"{what}\n  {failure(severe)}"), *assumed, status=FAILED)
-        module = self.options.backend.value
-        missing = tensorrt.unavailable_reason(module, self.machine)
-        try:
-            if missing is None:
-                return self._built_and_run(report, module, findings, assumed)
-            if self.options.when_unavailable is WhenUnavailable.fail:
-                return self.none_built(report, missing, *assumed)
-            return self._compiled(report, missing, findings, assumed)
-        except BuildRefusal as error:
-            is_judged = bool(error.errors or error.log)
-            if not is_judged and error.code != "runtime-refuses":
-                raise  # an option, a plugin or a package
-            theirs = ops_of_plugins(self.file.typed, ["any"], self.options.plugin_ops)[0]
-            nodes = told_names(self.file.typed)
-            text = coded(error.code, f"{self.file.path}: {explained(error, nodes, findings)}")
-            if is_shared(error, nodes, theirs) or (is_judged and (missing is None or module == RTX)):
-                return self.none_built(report, text, *assumed, status=FAILED)
-            return self.none_built(report, missing or text, f"not compiled: {text}", *assumed)
-
-    def _findings(self) -> tuple[list[Finding], list[str]]:
-        """TensorRT compatibility of the file, and what had to be assumed of its plugins."""
-        chosen, model, version = self.order.lint, self.file.typed, self.machine["tensorrt"]
-        ops, is_assumed = ops_of_plugins(model, self.options.plugins, self.options.plugin_ops)
-        release = ".".join(version.split(".")[:2]) if version else None
-        missing: list[str] = []
-        search = partial(lint, model, tensorrt=release, ignore=chosen.ignore, plugin_ops=ops)
-        findings = attempted("lint of the file", missing.append, search)
-        if missing and chosen.fail_on != "never":
-            text = f"lint.fail_on is {chosen.fail_on}, and nothing is known: {uncoded(missing[0])}"
-            raise StageError("lint-fails", text)
-        return findings or [], [*([ASSUMED] if is_assumed else []), *missing]
-
-    def _built_and_run(
-        self, report: EngineReport, module: str, findings: Sequence[Finding], assumed: Sequence[str]
-    ) -> EngineReport:
+    def built_and_run(self, report: EngineReport, module: str) -> EngineReport:
         """The report of an engine that this machine builds and runs."""
         evidence = self.order.evidence()  # before the build, which takes long
-        with device_lock("cuda"):  # TensorRT chooses tactics by their time, too
-            facts = self._build(module, ENGINE_FILE, {})
-            layers = layers_of_log(facts["layer_log"])
-            path, profiles = self.out / ENGINE_FILE, self.order.profiles
+        profiles, options = self.order.profiles, self.options
+        with device_lock():  # TensorRT chooses tactics by their time, too
+            facts = self._build(module, ENGINE_FILE, options.timing_cache)
             try:
-                runner = tensorrt.EngineRunner(path, module, plain(self.options), profiles)
+                engine = tensorrt.EngineRunner(self.out / ENGINE_FILE, module, plain(options), profiles)
             except StageError as error:  # the engine stays, for inspection or for another machine
                 parity: Parity = {"evaluation": module, "provider": module, "state": FAILED, "reason": str(error)}
-                report = self._with_layers(report, module, ENGINE_FILE, facts, layers, findings)
-                return _concluded(replace(report, parity=parity), "built", None, assumed)
+                report = self._with_layers(report, module, ENGINE_FILE, facts, layers_of_log(facts["layer_log"]))
+                return _concluded(replace(report, parity=parity), "built", None, self.assumed)
+            layers = layers_of_log(facts["layer_log"])
             if module != RTX:
                 with contextlib.suppress(StageError):  # layers that TensorRT does not tell are not verified
-                    layers = layers_of_inspector(runner.layers_json())
-            report = self._with_layers(report, module, ENGINE_FILE, facts, layers, findings)
-            report = replace(report, device_memory_mb=runner.device_memory_mb)
-            return self._timed(self._compared(report, runner, evidence, module), runner, evidence, assumed)
+                    layers = layers_of_inspector(engine.layers_json())
+            report = self._with_layers(report, module, ENGINE_FILE, facts, layers)
+            parity = compare_engine(engine, self.file, profiles, evidence, module)
+            samples = () if isinstance(evidence, str) else evidence.reference.samples
+            timings, untimed = latencies(engine, self.file.typed, profiles, samples, options.latency)
+            engine.close()
+        report = replace(report, device_memory_mb=engine.device_memory_mb, parity=parity, latency=timings)
+        return _concluded(report, "built", None, [*untimed, *self.assumed])
 
-    def _compiled(
-        self, report: EngineReport, missing: str, findings: Sequence[Finding], assumed: Sequence[str]
-    ) -> EngineReport:
+    def compiled(self, report: EngineReport, missing: str) -> EngineReport:
         """The report of a file that cannot be built here, compiled by TensorRT for RTX if that is there."""
+        assumed = self.assumed
         if uncovered := self._targets(is_covered=False):
             known, plan = ", ".join(COMPILED_FOR), report.plan or {}
             text = f"no compiler here covers {', '.join(uncovered)}: TensorRT for RTX compiles for {known}. On the "
             text += f"device, run `truehalf engine {self.file.path.name}`, or: {plan['trtexec']}"
             if not self._targets(is_covered=True):
-                return self.none_built(report, text, *assumed)
+                return _none_built(report, text, *assumed)
             assumed = [*assumed, coded("not-supported", text)]
         if compiler := tensorrt.unavailable_reason(RTX, self.machine, has_to_run=False):
             reason = f"{missing}; without a GPU a file is compiled by TensorRT for RTX, and {compiler}"
-            return self.none_built(report, reason, *assumed)
-        changes = _OF_MACHINE | ({} if self.options.backend is Backend.tensorrt_rtx else _OF_TENSORRT)
-        facts = self._build(RTX, COMPILED_FILE, changes)
-        layers = layers_of_log(facts["layer_log"])
-        report = self._with_layers(report, RTX, COMPILED_FILE, facts, layers, findings)
+            return _none_built(report, reason, *assumed)
+        facts = self._build(RTX, COMPILED_FILE, timing_cache=None)
+        report = self._with_layers(report, RTX, COMPILED_FILE, facts, layers_of_log(facts["layer_log"]))
         not_run = f"nothing was executed: {missing}"
         further = [f"the engine's outputs and latency: compiled, {not_run}", *assumed]
         return _concluded(report, "compiled", not_run, further)
 
-    def _build(self, module: str, name: str, changes: Mapping[str, Any]) -> BuildFacts:
+    def _build(self, module: str, name: str, timing_cache: str | None) -> BuildFacts:
         """Build the engine `name` in the child process; one that was there is as it was if that fails.
 
         Args:
-            changes: of the options.
+            timing_cache: folder; of TensorRT on a GPU alone.
 
         Raises:
             BuildRefusal: see truehalf.runtime.tensorrt.
             StageError: file-unwritable.
         """
-        options, minutes = plain(self.options) | changes, self.options.build_minutes
-        if options["timing_cache"] is not None:  # one file for each GPU and version
+        options, minutes = plain(self.options) | {"timing_cache": timing_cache}, self.options.build_minutes
+        if timing_cache is not None:  # one file for each GPU and version
             versions: Mapping[str, Any] = self.machine
             gpu = file_key(self.machine["gpus"][0]["name"] if self.machine["gpus"] else "unknown gpu")
-            folder = Path(options["timing_cache"]).resolve()
+            folder = Path(timing_cache).resolve()
             folder.mkdir(parents=True, exist_ok=True)
             options["timing_cache"] = str(folder / f"{gpu}-tensorrt-{versions[module]}.cache")
         nodes, targets = told_names(self.file.typed), self._targets(is_covered=True)
@@ -326,13 +280,7 @@ class _Work:
         return [capability.value for capability in asked if (capability in COMPILED_FOR) == is_covered]
 
     def _with_layers(
-        self,
-        report: EngineReport,
-        module: str,
-        name: str,
-        facts: BuildFacts,
-        layers: list[Layer] | None,
-        findings: Sequence[Finding],
+        self, report: EngineReport, module: str, name: str, facts: BuildFacts, layers: list[Layer] | None
     ) -> EngineReport:
         """The report with the facts, layers and gates of an engine that was built."""
         model, options, targets = self.file.typed, self.options, self._targets(is_covered=True)
@@ -340,7 +288,7 @@ class _Work:
         compiled = compiler_facts(compiler, targets, model, told_names(model), layers, self.order.profiles)
         gates = half_gate(compiled, layers or [], options)
         if module == RTX and options.gates.fused_attention and compiled["attention_regions"]:
-            gates.append(attention_gate(model, compiled, layers or [], findings))
+            gates.append(attention_gate(model, compiled, layers or [], self.findings))
         return replace(
             report,
             build_seconds=facts["build_seconds"],
@@ -353,32 +301,12 @@ class _Work:
             gates=gates if self.order.declared == "fp16" else [],
         )
 
-    # --- outputs and latency --------------------------------------------------------------------------------------
 
-    def _compared(self, report: EngineReport, engine: Engine, evidence: Judge | str, evaluation: str) -> EngineReport:
-        """The report with the outputs of an engine against the reference."""
-        parity = compare_engine(engine, self.file, self.order.profiles, evidence, evaluation)
-        if engine.provider == ort.CPU and self.order.declared == "fp16" and parity["state"] == VERIFIED:
-            parity |= {"state": NOT_VERIFIED, "reason": CPU_FP16}
-        return replace(report, parity=parity)
-
-    def _timed(
-        self, report: EngineReport, engine: Engine, evidence: Judge | str, further: Sequence[str]
-    ) -> EngineReport:
-        """The report with the latency of an engine, which is closed."""
-        samples = () if isinstance(evidence, str) else evidence.reference.samples
-        profiles, is_gpu = self.order.profiles, engine.provider != ort.CPU
-        timings, untimed = latencies(engine, self.file.typed, profiles, samples, self.options.latency, is_gpu)
-        engine.close()
-        return _concluded(replace(report, latency=timings), "built", None, [*untimed, *further])
-
-    def none_built(self, report: EngineReport, reason: str, *further: str, status: str = "planned") -> EngineReport:
-        """The report of an engine that was not built, and why: "planned", or "failed"."""
-        if status != FAILED and self.options.when_unavailable is WhenUnavailable.fail:
-            status, reason = FAILED, f"engine.when_unavailable=fail, and {reason}"
-        reasons = [reason] if status == FAILED else []
-        unknown = [] if reasons else [f"the engine: none was built: {reason}"]
-        return replace(report, status=status, reason=reason, reasons=reasons, not_verified=[*unknown, *further])
+def _none_built(report: EngineReport, reason: str, *further: str, is_failed: bool = False) -> EngineReport:
+    """The report of an engine that was not built, and why: "planned", or "failed"."""
+    if is_failed:
+        return replace(report, status=FAILED, reason=reason, reasons=[reason], not_verified=list(further))
+    return replace(report, reason=reason, not_verified=[f"the engine: none was built: {reason}", *further])
 
 
 def _concluded(report: EngineReport, good: str, why: str | None, further: Sequence[str]) -> EngineReport:
@@ -395,10 +323,3 @@ def _concluded(report: EngineReport, good: str, why: str | None, further: Sequen
     unknown = [text for state, text in parts if state == NOT_VERIFIED]
     status, reason = (FAILED, "; ".join(reasons)) if reasons else (good, why)
     return replace(report, status=status, reason=reason, reasons=reasons, not_verified=[*unknown, *further])
-
-
-def _cpu_nodes_sentence(nodes: Sequence[str]) -> str:
-    """Warning about nodes that fell back to the CPU, with the op_block_list that keeps them on the GPU in FP32."""
-    operators = ",".join(sorted({node.rpartition(" (")[2].removesuffix(")") for node in nodes}))
-    fell = f"{len(nodes)} nodes computed floats on the CPU provider, FP16 in FP32: {some_of(nodes)}"
-    return f"{fell}; where the GPU has kernels of FP32 alone, precision.op_block_list=[{operators}] keeps them there"

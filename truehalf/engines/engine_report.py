@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 from truehalf.json_values import JsonObject, from_fields, to_fields
@@ -128,18 +128,16 @@ class EngineReport:
         parity: outputs against the reference, of an engine that was run.
         latency: by profile point: p50, p95, p99 of a run in ms, p50 of each round, samples per second, clocks.
         not_verified: what is not known, and why.
-        gpu, onnxruntime, provider: names and version.
+        gpu, provider: names.
         engine: the engine's file, as the plan calls it.
         engine_mb, build_seconds, device_memory_mb: 10^6 bytes; seconds; 10^6 bytes of one execution context.
         layer_table: each layer's name, type, types and ONNX nodes.
-        nodes_by_provider, cpu_nodes: of ONNX Runtime.
         warnings: of TensorRT, each once.
     """
 
     status: str = "planned"
     reason: str | None = None
     reasons: Sequence[str] = ()
-    backend: str | None = None
     declared: str | None = None
     plan: JsonObject | None = None
     lint: Sequence[JsonObject] = ()
@@ -150,14 +148,11 @@ class EngineReport:
     latency: Sequence[PointLatency] = ()
     not_verified: Sequence[str] = ()
     gpu: str | None = None
-    onnxruntime: str | None = None
     provider: str | None = None
     engine: str | None = None
     engine_mb: float | None = None
     build_seconds: float | None = None
     layer_table: Sequence[Layer] = ()
-    nodes_by_provider: Mapping[str, int] = field(default_factory=dict)
-    cpu_nodes: Sequence[str] = ()
     device_memory_mb: float | None = None
     warnings: Sequence[str] = ()
 

@@ -104,12 +104,7 @@ def points_of(profiles: Sequence[Profile]) -> list[PointOfProfile]:
 
 
 def latencies(
-    engine: Engine,
-    model: ir.Model,
-    profiles: Sequence[Profile],
-    samples: Sequence[Sample],
-    options: LatencyConfig,
-    on_gpu: bool,
+    engine: Engine, model: ir.Model, profiles: Sequence[Profile], samples: Sequence[Sample], options: LatencyConfig
 ) -> tuple[list[PointLatency], list[str]]:
     """Latency at every point of the profiles, and why others could not be timed."""
     rows: list[PointLatency] = []
@@ -118,7 +113,7 @@ def latencies(
         feeds = feeds_at(model, point["shapes"], samples)
         count = max((len(array) for array in feeds.values() if array.ndim), default=1)
         try:
-            rows.append({**point, **timed(engine.prepared(feeds), count, options, on_gpu)})
+            rows.append({**point, **timed(engine.prepared(feeds), count, options)})
         except StageError as error:
             where = f"profile {point['profile']}, {' and '.join(point['points'])}"
             untimed.append(f"latency at {where}: {error}")

@@ -26,11 +26,12 @@ def precision_facts(model: ir.Model, declared: str) -> PrecisionFacts:
     return {"declared": declared, "float_nodes": nodes, "fp16_nodes": fp16, "fp16_fraction": fraction}
 
 
-def contradiction(file: ModelFile, declared: str) -> str | None:
+def contradiction(file: ModelFile, facts: PrecisionFacts) -> str | None:
     """Error message about a file that is declared fp16 and has no FP16 float node, or fp32 and has some; else None."""
-    facts, other = precision_facts(file.typed, declared), "fp32" if declared == "fp16" else "fp16"
+    declared = facts["declared"]
     if (declared == "fp16") == bool(facts["fp16_nodes"]):
         return None
+    other = "fp32" if declared == "fp16" else "fp16"
     return coded(
         "wrong-file",
         f"{file.path}: precision={declared} is declared, and {facts['fp16_nodes']} of its {facts['float_nodes']} float "

@@ -8,9 +8,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from truehalf.config.engine import KINDS, Backend, EngineConfig
+from truehalf.config.engine import KINDS, EngineConfig
 from truehalf.config.typed import plain
 from truehalf.files import file_sha256
 from truehalf.io_spec.profiles import Profile, dynamic_inputs
@@ -18,36 +17,29 @@ from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
 
 PLAN_FILE, ENGINE_FILE = "plan.json", "model.engine"
-_COMPATIBILITY = {"ampere_plus": "ampere+", "same_compute_capability": "sameComputeCapability"}
-_OF_CHECKS = ("backend", "provider", "profiles", "plugins", "plugin_ops", "gates", "latency", "when_unavailable")
+_OF_CHECKS = ("backend", "profiles", "plugins", "plugin_ops", "gates", "latency")
 
 
-def plan_of(file: ModelFile, options: EngineConfig, profiles: Sequence[Profile], declared: str) -> JsonObject:
+def plan_of(file: ModelFile, options: EngineConfig, profiles: Sequence[Profile]) -> JsonObject:
     """The record of a build, which names files without their folders.
 
     Args:
         file: the final ONNX file.
-        declared: "fp16" or "fp32".
 
     Returns:
-        {backend, onnx, onnx_data (files of weights), onnx_sha256 (of all, one after the other), declared, profiles,
-        plugins}; of ONNX Runtime {provider}; of TensorRT {engine, builder (options), trtexec and trtexec_10 (command
-        lines for TensorRT 11 and 10, to be run in a folder that holds the files)}.
+        {backend, onnx, onnx_data (files of weights), onnx_sha256 (of all, one after the other), profiles, plugins,
+        engine, builder (options), trtexec and trtexec_10 (command lines for TensorRT 11 and 10, to be run in a folder
+        that holds the files)}.
     """
-    plan: dict[str, Any] = {
+    varying = dynamic_inputs(file.written)
+    shapes = [{name: ranges for name, ranges in profile.items() if name in varying} for profile in profiles]
+    return {
         "backend": options.backend.value,
         "onnx": file.path.name,
         "onnx_data": file.external,
         "onnx_sha256": file.digest,
-        "declared": declared,
         "profiles": plain(profiles),
         "plugins": [{"path": library, "sha256": file_sha256(Path(library))} for library in options.plugins],
-    }
-    if options.backend is Backend.onnxruntime:
-        return plan | {"provider": str(options.provider)}
-    varying = dynamic_inputs(file.written)
-    shapes = [{name: ranges for name, ranges in profile.items() if name in varying} for profile in profiles]
-    return plan | {
         "engine": ENGINE_FILE,
         "builder": {name: value for name, value in plain(options).items() if name not in _OF_CHECKS},
         "trtexec": _trtexec(file.path.name, options, shapes),
@@ -67,13 +59,11 @@ def _trtexec(model: str, options: EngineConfig, profiles: Sequence[Profile], *fu
         "saveEngine": ENGINE_FILE,
         "memPoolSize": f"workspace:{options.workspace_gb * 1024:g}M",
         "builderOptimizationLevel": options.builder_optimization_level,
-        "hardwareCompatibilityLevel": _COMPATIBILITY.get(options.hardware_compatibility),
         "timingCacheFile": None if options.timing_cache is None else "trtexec.cache",
         "profilingVerbosity": "detailed",
     }
     command = ["trtexec", *(f"--{flag}={value}" for flag, value in values.items() if value is not None), *further]
     command += [] if options.tf32 else ["--noTF32"]
-    command += ["--versionCompatible"] if options.version_compatible else []
     # without a folder in its name, the loader would look for a library in system folders
     command += [f"--dynamicPlugins=./{Path(plugin).name}" for plugin in options.plugins]
     for number, profile in enumerate(profiles):

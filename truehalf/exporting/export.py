@@ -113,12 +113,18 @@ def _silent() -> Iterator[None]:
 
 @contextlib.contextmanager
 def evaluation_mode(module: torch.nn.Module) -> Iterator[None]:
-    """Put the module and all its parts in eval mode; afterwards each is in the mode that it was in."""
-    modes = [(part, part.training) for part in module.modules()]
+    """Put the module and all its parts in eval mode, without torch's fused kernel for nn.MultiheadAttention, which
+    exporters do not translate; afterwards each is in the mode that it was in.
+    """
+    from torch.backends import mha
+
+    modes, is_fused = [(part, part.training) for part in module.modules()], mha.get_fastpath_enabled()
     module.eval()
+    mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        mha.set_fastpath_enabled(is_fused)
         for part, training in modes:
             part.training = training
 

@@ -38,7 +38,7 @@ from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 from truehalf.models.own_code import shown_file
 from truehalf.models.source import dynamic_axes_of, open_model
-from truehalf.runtime.machine import CPU, device_lock
+from truehalf.runtime.machine import device_lock
 from truehalf.slimming.slim import slim
 
 if TYPE_CHECKING:
@@ -219,11 +219,11 @@ def _traced(
 
     if torch.cuda.is_available():
         try:
-            with device_lock("cuda"):
+            with device_lock():
                 return "cuda", on("cuda")
         except (StageError, RuntimeError) as error:  # torch's: out of memory, no kernel for this GPU
-            return CPU, [f"tracing on CUDA failed, so the CPU did it: {first_line(error)}", *on(CPU)]
-    return CPU, on(CPU)
+            return "cpu", [f"tracing on CUDA failed, so the CPU did it: {first_line(error)}", *on("cpu")]
+    return "cpu", on("cpu")
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:

@@ -25,6 +25,8 @@ Arrays = Mapping[str, np.ndarray]
 _SEED = 20_260_000
 _DISTURBED = 1e-5
 
+_OF_FLOATS = ("dim", "bright")  # of booleans all false, or all true: attention over nothing is NaN in torch or the file
+
 _Changes = Mapping[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]]
 
 # A share of the range at each value, 0 to 1, and a generator -> another share.
@@ -58,7 +60,7 @@ def variations(
         rng = np.random.default_rng([_SEED, number])
         feed = {
             name: array
-            if ends[name] is None
+            if ends[name] is None or (array.dtype == bool and label in _OF_FLOATS)
             else _changed(array, ends[name], [each[name] for each in seen], change, rng)
             for name, array in base.items()
         }

@@ -19,7 +19,6 @@ _FLOATS = {"FP16", "FP32", "FP64", "BF16"}
 def outline(file: ModelFile) -> Outline:
     """What the page shows of a file; of unknown sides one element counts."""
     model = file.model
-    positions = {node: i for i, node in enumerate(model.graph)}
     return {
         "file": file.path.name,
         "mb": file.size_mb,
@@ -29,8 +28,14 @@ def outline(file: ModelFile) -> Outline:
         "ir_version": model.ir_version,
         "inputs": [_tensor(value) for value in model.graph.inputs if not value.is_initializer()],
         "outputs": [_tensor(value) for value in model.graph.outputs],
-        "nodes": [_node(node, positions) for node in model.graph],
+        "nodes": nodes_of(model),
     }
+
+
+def nodes_of(model: ir.Model) -> list[Node]:
+    """Nodes of a typed model's graph."""
+    positions = {node: i for i, node in enumerate(model.graph)}
+    return [_node(node, positions) for node in model.graph]
 
 
 def _tensor(value: ir.Value) -> Tensor:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 import onnx_ir as ir
 
 from truehalf.errors import StageError
+from truehalf.ir.facts import all_nodes
 from truehalf.ir.inlining import InlineNamed
 from truehalf.ir.normalize import InferTypes, OpsetsOfSubgraphs, SortNodes
 from truehalf.ir.passes import Done
@@ -30,6 +31,7 @@ from truehalf.patterns import (
     numbers,
     operators,
     selection,
+    wrong_engines,
 )
 from truehalf.patterns.frame import SEVERITIES, Finding, Match, Pattern, Subject
 from truehalf.patterns.ignoring import parse_ignores, split_ignored
@@ -40,7 +42,7 @@ __all__ = ["PASSES", "RULES", "SEVERITIES", "Finding", "Pattern", "RepairReport"
 
 _FAMILIES = (
     *(operators, control_flow, fold, data_sizes, bool_index, selection, grid_sample, layer_norm, attention),
-    *(numbers, interface),
+    *(numbers, interface, wrong_engines),
 )
 RULES: dict[str, Pattern] = {pattern.id: pattern for family in _FAMILIES for pattern in family.PATTERNS}
 PASSES: Mapping[str, Callable[[Writer], None]] = {
@@ -63,8 +65,9 @@ def lint(
     """Find the patterns in a model, errors first, then in graph order.
 
     Args:
-        model: sorted, typed as far as onnx can infer; it is left as it is. Functions are inlined on a copy, where
-            the node "slice" of a function that the node "head" calls is "head/slice".
+        model: sorted, typed as far as onnx can infer; it is left as it is. On a copy, functions are inlined (the node
+            "slice" of a function that the node "head" calls is "head/slice"), and what no input changes is folded: a
+            raw export has the findings of its folded twin.
         tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
         ignore: "rule", or "rule@<regular expression on the node's name or scope>".
         plugin_ops: operator types that plugins bring along, as Op or domain::Op.
@@ -76,21 +79,24 @@ def lint(
     """
     ignores = parse_ignores(ignore, RULES)
     versions = parse_version(tensorrt)
-    refused = []
-    if model.functions:
-        copy = model.clone()
-        if not (refused := InlineNamed(plugin_ops)(copy).refused):
-            InferTypes()(copy)
-            model = copy
-    check_required_inputs(model, plugin_ops)
-    subject = Subject(model, versions, plugin_ops, inputs)
-    matches = [(pattern, match) for pattern in RULES.values() for match in pattern.find(subject)]
+    copy = model.clone()
+    if not (refused := InlineNamed(plugin_ops)(copy).refused):
+        InferTypes()(copy)
+    check_required_inputs(copy, plugin_ops)
+    position = {node: index for index, node in enumerate(all_nodes(copy))}
+    matches: list[tuple[Pattern, Match]] = []
+    for is_folded in (False, True):
+        if is_folded and not refused:
+            fold.fold_constants(Writer(copy, Done(copy, modified=False)))
+        subject = Subject(copy, versions, plugin_ops, inputs, is_stated=tensorrt is not None)
+        patterns = (pattern for pattern in RULES.values() if pattern.is_of_folded == is_folded)
+        matches += [(pattern, match) for pattern in patterns for match in pattern.find(subject)]
     matches += [(RULES["unsupported-op"], operators.not_inlined(refusal["reason"])) for refusal in refused]
-    position = {node: index for index, node in enumerate(subject.nodes)}
 
     def order(found: tuple[Pattern, Match]) -> tuple[int, int]:
-        severity = found[1].severity or found[0].severity
-        return SEVERITIES.index(severity), -1 if found[1].node is None else position[found[1].node]
+        pattern, match = found
+        severity = match.severity or pattern.severity
+        return SEVERITIES.index(severity), -1 if match.node is None else position.get(match.node, len(position))
 
     return split_ignored((pattern.finding(match) for pattern, match in sorted(matches, key=order)), ignores)[0]
 

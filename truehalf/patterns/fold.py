@@ -50,6 +50,7 @@ class RopeTile(Pattern):
     """
 
     id, severity, repair = "rope-tile", "info", "fold_constants"
+    is_of_folded = False
 
     def find(self, subject: Subject) -> Iterator[Match]:
         is_refused = any(version < _FOLDED_SINCE for version in subject.versions)

@@ -82,11 +82,13 @@ class Pattern:
         compiled: what TensorRT for RTX 1.7 does with it (tests/truehalf/patterns/test_compiled.py); "": errors are
             refused, and nothing else is.
         repair: the pass of repair that fixes it; "": none does.
+        is_of_folded: whether it is looked for once constants are folded; else before.
         op_types: operators of the default domain that `holds` is asked of, where a pattern has no `find` of its own.
     """
 
     id = message = remedy = compiled = repair = title = explanation = ""
     severity = "warning"
+    is_of_folded = True
     op_types: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
@@ -129,12 +131,14 @@ class Subject:
         versions: of TensorRT, that are to build it.
         plugin_ops: operator types that plugins bring along.
         expected_inputs: names of the inputs that the model was exported with.
+        is_stated: whether the user named the version that is to build it.
     """
 
     model: ir.Model
     versions: Sequence[Version] = ()
     plugin_ops: Collection[str] = ()
     expected_inputs: Sequence[str] = ()
+    is_stated: bool = False
 
     @cached_property
     def values(self) -> Values:

@@ -26,7 +26,8 @@ class UnsupportedOp(Pattern):
 
     An operator that TensorRT does not have, with the versions that lack it. A use of one that it refuses: `TopK` beyond
     3840, `Squeeze` without axes where a size varies (before 11.5), pooling with dilations, `ScatterND` with a
-    reduction, a second output of `MaxPool` or `LayerNormalization`, axes that are no constant. An operator of another
+    reduction, a second output of `MaxPool` or `LayerNormalization`, axes that are no constant, `Attention` in FP32, a
+    `Loop` that stacks results without a trip limit, a size that is cast from an input of floats. An operator of another
     domain without a plugin. An opset below 9. Warning for an opset beyond the last that the version is documented to
     read.
 

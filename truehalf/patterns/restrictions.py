@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import lengths_of
-from truehalf.ir.ops import TABLE
-from truehalf.patterns.frame import Subject
-from truehalf.patterns.origins import Origin
+from truehalf.ir.facts import FLOATS, lengths_of, subgraphs, upstream
+from truehalf.ir.ops import TABLE, Trait, has, row_of
+from truehalf.patterns.frame import Subject, moved_from
+from truehalf.patterns.origins import Origin, constant
 from truehalf.patterns.support import TOPK_MAX
 
 Refusal = tuple[str, str]  # why, and what to write instead
@@ -55,8 +55,22 @@ def refusals(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
     if op_type in _CONSTANT and any(subject.values.origin(value) is not Origin.CONSTANT for value in node.inputs[1:2]):
         name = _CONSTANT[op_type]
         yield f"TensorRT wants {name} of {op_type} to be a constant.", f"Give {name} as a number."
+    slots = row_of(node).sizes
+    for value in [each for index, each in enumerate(node.inputs) if slots is None or index in slots]:
+        yield from _size_of_float_input(value)
     if op_type in _CHECKS:
         yield from _CHECKS[op_type](node, subject)
+
+
+def _size_of_float_input(size: ir.Value | None) -> Iterator[Refusal]:
+    """Yield a refusal for each graph input of floats that integers which decide a size are cast from."""
+    if size is None or size.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        return
+    for source in upstream(size, lambda node: has(node, Trait.STAYS_A_SIZE) or node.op_type == "Cast"):
+        if source.is_graph_input() and source.dtype in FLOATS:
+            message = f"Its size is computed from the input {source.name!r} of {source.dtype.name.lower()}: TensorRT"
+            message += " takes sizes from inputs of int32 or int64 alone, as shape tensors."
+            yield message, f"Export with {source.name!r} as int64, and give its values in engine.profiles."
 
 
 def _pool(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
@@ -86,10 +100,27 @@ def _grid_sample(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
 
 
 def _attention(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
+    if node.inputs[0] is not None and node.inputs[0].dtype == ir.DataType.FLOAT:
+        yield "TensorRT has no kernel of Attention in FP32.", "Convert it to FP16, and keep it out of FP32 lists."
     if any(len(lengths) != 4 for value in node.inputs[:3] if (lengths := lengths_of(value)) is not None):
         yield "TensorRT's Attention takes Q, K and V with four axes only.", "Split the heads before it."
     if any(value is not None for value in node.inputs[4:]):
         yield "TensorRT's Attention has no cache and no length input.", "Concatenate keys and values before it."
+
+
+def _loop(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
+    """Measured on TensorRT for RTX 1.7; NVIDIA/Model-Optimizer#1628."""
+    (body,) = subgraphs(node)
+    trips, condition = node.inputs[:2]
+    goes_on, came_in = body.outputs[0], body.inputs[1]
+    if condition is None and (came_in.uses() or came_in.is_graph_output()):
+        yield "TensorRT wants a condition for a Loop whose body reads it.", "Give it one that is true."
+    is_stacked = len(node.outputs) > len(node.inputs) - 2
+    if is_stacked and (trips is None or (moved_from(goes_on, {"Identity"}) and constant(goes_on) is None)):
+        yield (
+            "TensorRT stacks the results of a Loop only where it has a trip limit, and no condition ends it.",
+            "Loop over a number of rounds; where a condition holds no more, let further rounds change nothing.",
+        )
 
 
 def _resize(node: ir.Node, subject: Subject) -> Iterator[Refusal]:
@@ -106,6 +137,7 @@ _CHECKS: dict[str, Callable[[ir.Node, Subject], Iterator[Refusal]]] = {
     "Attention": _attention,
     "AveragePool": _pool,
     "GridSample": _grid_sample,
+    "Loop": _loop,
     "LpPool": _pool,
     "MaxPool": _pool,
     "Resize": _resize,

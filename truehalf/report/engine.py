@@ -45,11 +45,12 @@ def engine_sentence(engine: EngineReport) -> str:
         status = "" if engine.status == "planned" else f" ({engine.status or 'unknown'})"
         plan = "; the build plan: artifacts/engine/plan.json" if engine.status == "planned" else ""
         return f"no engine was built{status}: {reason}{plan}"
-    maker = engine.compiled["compiler"] if engine.compiled else f"ONNX Runtime {engine.onnxruntime} ({engine.provider})"
     made = [f"{engine.engine_mb:.2f} MB"] if engine.engine_mb is not None else []
-    if engine.compiled and engine.compiled["half_arithmetic"] is not None:
-        made.append(f"{percent(engine.compiled['half_arithmetic'])} of arithmetic in Half")
+    facts = engine.compiled
+    if facts is not None and facts["half_arithmetic"] is not None:
+        made.append(f"{percent(facts['half_arithmetic'])} of arithmetic in Half")
     is_run = engine.parity is not None
+    maker = "an unknown compiler" if facts is None else facts["compiler"]
     text = f"built with {maker}" if is_run else f"compiled with {maker}, not run"
     text += f": {', '.join(made)}" if made else ""
     if engine.status == "failed":
@@ -82,10 +83,6 @@ def fact_rows(engine: EngineReport) -> list[tuple[str, str]]:
         rows.append(("build", f"{_known(engine.build_seconds)} s, {_known(engine.engine_mb)} MB"))
     if engine.device_memory_mb is not None:
         rows.append(("memory", f"{number(engine.device_memory_mb)} MB of the GPU for an execution context"))
-    if engine.nodes_by_provider:
-        counts = ", ".join(f"{count} on {name}" for name, count in engine.nodes_by_provider.items())
-        on_cpu = f"; floats on the CPU: {some_of(engine.cpu_nodes, _NODES_SHOWN)}" if engine.cpu_nodes else ""
-        rows.append(("nodes", counts + on_cpu))
     if engine.parity is not None:
         rows.append(("outputs", ": ".join(filter(None, [engine.parity["state"], engine.parity.get("reason")]))))
     return rows

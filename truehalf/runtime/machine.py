@@ -1,4 +1,4 @@
-"""Facts of this machine (GPU, TensorRT and its plugins, ONNX Runtime and its providers), and turns on its devices."""
+"""Facts of this machine (GPU, TensorRT and its plugins, ONNX Runtime and its providers), and turns on its GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TypedDict
 
 from truehalf.files import file_sha256, locked
 
-CPU = "cpu"
 NO_GPU = "no NVIDIA GPU (nvidia-smi finds none)"  # where one is needed
 LOCKS = Path("/tmp")  # TMPDIR differs by job on many clusters
 
@@ -32,7 +31,6 @@ class Machine(TypedDict):
 
     Attributes:
         platform: operating system and architecture.
-        processor: name, on which latency on the CPU provider depends; else None.
         gpus: the GPU that CUDA shows first, alone; None without one.
         tensorrt, tensorrt_rtx, polygraphy: versions; None if the package cannot be imported.
         plugins: SHA-256 by file; None if there is none.
@@ -41,7 +39,6 @@ class Machine(TypedDict):
     """
 
     platform: str
-    processor: str | None
     gpus: list[Gpu] | None
     tensorrt: str | None
     tensorrt_rtx: str | None
@@ -51,13 +48,12 @@ class Machine(TypedDict):
     onnxruntime_providers: list[str]
 
 
-def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool = False) -> Machine:
+def probe(plugins: Sequence[str] = (), root: Path | None = None) -> Machine:
     """Facts of this machine.
 
     Args:
         plugins: files with TensorRT plugins (engine.plugins).
         root: the folder that their names are relative to, by default the current one.
-        processor: name the processor, too.
     """
     from truehalf.runtime import ort
 
@@ -69,7 +65,6 @@ def probe(plugins: Sequence[str] = (), root: Path | None = None, processor: bool
     files = {name: (root or Path.cwd()) / name for name in plugins}
     return {
         "platform": f"{platform.system()} {platform.machine()}",
-        "processor": _processor() if processor else None,
         "gpus": gpus,
         "tensorrt": package_version("tensorrt"),
         "tensorrt_rtx": package_version("tensorrt_rtx"),
@@ -86,14 +81,6 @@ def package_version(module: str) -> str | None:
         return str(importlib.import_module(module).__version__)
     except (ImportError, OSError):
         return None
-
-
-def _processor() -> str:
-    try:
-        named = re.search(r"^(?:model name|CPU part)\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        named = None
-    return named[1] if named else platform.processor() or "unknown"
 
 
 # --- the GPU ----------------------------------------------------------------------------------------------------------
@@ -129,16 +116,13 @@ def file_key(gpu: str) -> str:
 
 
 @contextlib.contextmanager
-def device_lock(device: str) -> Iterator[None]:
-    """Hold a device of this host; print a line and wait while another process of this user measures there.
+def device_lock() -> Iterator[None]:
+    """Hold the GPU of this host; print a line and wait while another process of this user measures there.
 
     Jobs of a sweep may share a GPU: a latency, or a tactic that TensorRT chooses by timing, would be of both together.
     Containers that do not share /tmp do not see each other: there the launcher has to give each job a separate GPU.
-
-    Args:
-        device: CPU, or anything else for the GPU, which is known by its UUID.
     """
-    name = CPU if device == CPU else (gpu_facts("uuid") or ["gpu"])[0]
+    name = (gpu_facts("uuid") or ["gpu"])[0]
     user = os.getuid() if hasattr(os, "getuid") else 0
     waiting = f"another job measures on {name}; waiting for it to end"
     with locked(LOCKS / f"truehalf-{user}-{name}.lock", waiting):

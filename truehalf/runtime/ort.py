@@ -12,8 +12,7 @@ import functools
 import io
 import re
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -202,36 +201,6 @@ class Session:
             self._profile.cleanup()
             self._profile = None
         return {name: _as_array(value) for name, value in zip(names, values, strict=True)}
-
-    def nodes_by_provider(self) -> dict[str, int]:
-        """Number of the nodes of a profiled session's first run by the execution provider that ran them.
-
-        Raises:
-            StageError: when no node ran on the provider that was asked for.
-        """
-        counts = Counter(kernel["provider"] for kernel in self.kernels or [])
-        if not counts[self.provider]:
-            text = f"{self.provider} was asked for and none of the {counts.total()} nodes that ran did so on it"
-            raise StageError("no-device", text)
-        return dict(sorted(counts.items()))
-
-    def prepared(self, feeds: Mapping[str, np.ndarray]) -> Callable[[], object]:
-        """A call that runs the model on these inputs and waits, to be timed: inputs and outputs stay on the device."""
-        import onnxruntime as ort
-
-        device = "cpu" if self.provider == CPU else "cuda"
-        binding = self._session.io_binding()
-        values = {name: ort.OrtValue.ortvalue_from_numpy(array, device, 0) for name, array in feeds.items()}
-        for name, value in values.items():
-            binding.bind_ortvalue_input(name, value)
-        for name in self.output_names:
-            binding.bind_output(name, device)
-
-        def once(_inputs: Any = values) -> None:  # the binding does not keep them alive
-            self._session.run_with_iobinding(binding)
-            binding.synchronize_outputs()
-
-        return once
 
 
 def cpu_float_nodes(kernels: Iterable[Kernel]) -> list[str]:

@@ -292,23 +292,13 @@ def _config(trt: Any, order: BuildOrder, network: Any, parser: Any) -> Any:
         "memory_pool_limits": {trt.MemoryPoolType.WORKSPACE: int(options["workspace_gb"] * 2**30)},
         "profiling_verbosity": trt.ProfilingVerbosity.DETAILED,  # or no layer tells its types
         "load_timing_cache": options["timing_cache"],
-        "version_compatible": options["version_compatible"],
         "builder_optimization_level": options["builder_optimization_level"],
     }
-    if (asked := options["hardware_compatibility"]) != "none":
-        level = getattr(trt.HardwareCompatibilityLevel, asked.upper(), None)
-        if level is None:
-            raise BuildRefusal(
-                "unknown-choice", f"engine.hardware_compatibility: TensorRT {trt.__version__} has no {asked!r}"
-            )
-        common["hardware_compatibility_level"] = level
 
     def further(builder: Any, network: Any, config: Any) -> None:
         """Options that Polygraphy does not have; TensorRT for RTX has TF32 on by default, too."""
         if not options["tf32"]:
             config.clear_flag(trt.BuilderFlag.TF32)
-        if options["version_compatible"] and (libraries := parser.get_used_vc_plugin_libraries()):
-            config.plugins_to_serialize = libraries  # or an engine of another version could not run their layers
 
     if order.module != RTX:
         return PostprocessConfig(CreateConfig(tf32=options["tf32"], **common), further)
@@ -353,7 +343,6 @@ class EngineRunner:
         with self._refusing("load"):
             _load_plugins(trt, self._log, options)
             runtime = _started(trt.Runtime, trt, self._log)
-            runtime.engine_host_code_allowed = bool(options["version_compatible"])  # such an engine brings a runtime
             engine = runtime.deserialize_cuda_engine(path.read_bytes())
             if engine is None:
                 raise RuntimeError(f"build it anew with TensorRT {trt.__version__} on this GPU")

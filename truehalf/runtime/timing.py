@@ -1,4 +1,4 @@
-"""Latency of a call on a device: percentiles over rounds of runs, the noise between rounds, clocks of the GPU."""
+"""Latency of a call on the GPU: percentiles over rounds of runs, the noise between rounds, clocks of the GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Timing(TypedDict):
         spread: (largest - smallest p50 of a round) / smallest.
         samples: in one run.
         throughput_per_s: samples per second, of runs one after the other.
-        clocks: of a GPU right after the runs; None on the CPU and without nvidia-smi.
+        clocks: of the GPU right after the runs; None without nvidia-smi.
     """
 
     p50_ms: float
@@ -44,14 +44,13 @@ class Timing(TypedDict):
     clocks: Clocks | None
 
 
-def timed(once: Callable[[], object], samples: int, options: LatencyConfig, on_gpu: bool) -> Timing:
+def timed(once: Callable[[], object], samples: int, options: LatencyConfig) -> Timing:
     """Time a call.
 
     Args:
         once: one run; it waits for the device before it returns.
         samples: in one run, for the throughput.
         options: numbers of runs and rounds.
-        on_gpu: whether clocks of the GPU are told.
     """
     import numpy as np
 
@@ -70,7 +69,7 @@ def timed(once: Callable[[], object], samples: int, options: LatencyConfig, on_g
         "spread": (max(medians) - min(medians)) / min(medians) if min(medians) else None,
         "samples": samples,
         "throughput_per_s": float(np.median([1e3 * samples * options.runs / times.sum() for times in rounds])),
-        "clocks": _clocks() if on_gpu else None,
+        "clocks": _clocks(),
     }
 
 

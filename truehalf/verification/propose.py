@@ -29,7 +29,6 @@ def propose_spec(
     path: Path | str,
     samples: Any,
     preprocessing: JsonObject | Path | str | None = None,
-    skip_corrupt: bool = False,
 ) -> Proposal:
     """Kinds of inputs and outputs, format of boxes and range of pixels, as a run suggests them.
 
@@ -38,7 +37,6 @@ def propose_spec(
         samples: as truehalf.data.model_samples.model_samples takes them; the first eight are run.
         preprocessing: of images; keys that it leaves out: as the I/O spec in the file, or RGB of the input's layout, in
             0..1, and uint8 in 0..255. The proposal says what was applied.
-        skip_corrupt: leave out images that cannot be read instead of stopping.
 
     Raises:
         StageError: a file or samples that cannot be read, or do not fit each other.
@@ -49,7 +47,7 @@ def propose_spec(
     if not entry.pixels:
         image = shown_in(file.model)
         entry = InputSpec("", "images", layout=image.layout, range=image.range)
-    samples = model_samples(samples, file.model, entry, preprocessing, skip_corrupt)
+    samples = model_samples(samples, file.model, entry, preprocessing)
     feeds = Feeds(samples, fixed_batch(file.model) or 1)
     types = {each.name: each.dtype for each in inputs_of(file.model)}
     session = Session(file.runnable)

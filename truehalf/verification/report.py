@@ -19,7 +19,7 @@ from truehalf.verification.pinning.as_argument import pins_flags
 from truehalf.verification.user_metrics import CHECK as USER_METRICS
 
 _FIELDS = (
-    *("evaluation", "provider", "reference_evaluation", "left_out", "preprocessing", "proposed", "plugins"),
+    *("evaluation", "provider", "reference_evaluation", "preprocessing", "proposed", "plugins"),
     "stages",
 )
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node", "pins", "task", "samples", "worst_sample")
@@ -43,7 +43,6 @@ class Report:
         reference_evaluation: "fp32-cpu"; "emulated-fp16" where the reference holds FP16; "torch" in a chain.
         samples: inputs compared: rows of axis 0 where it counts samples, else feeds.
         worst_sample: the one that differs most; None when all are equal.
-        left_out: samples that could not be read, and why.
         place: where it goes wrong, once that was looked for.
         first_bad_node: the name of the node where it goes wrong, or "OpType -> <first output>" where it has none; None
             when nothing was looked for, and in a file that passed unless its error is more than rounding explains.
@@ -68,7 +67,6 @@ class Report:
     provider: str
     reference_evaluation: str
     comparison: Comparison | None = None
-    left_out: Sequence[str] = ()
     place: Place | None = None
     preprocessing: JsonObject | None = None
     proposed: JsonObject | None = None

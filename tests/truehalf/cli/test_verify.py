@@ -185,7 +185,7 @@ def test_a_disk_that_fills_up_is_said(
             {"options": VerifyConfig(score_threshold=0.3, iou_threshold=0.8)},
         ),
         (["--locate", "always"], {"locate": "always"}),
-        (["--locate", "when-off", "--skip-corrupt"], {"options": VerifyConfig(skip_corrupt=True)}),
+        (["--locate", "when-off"], {}),
         (
             ["--evaluation", "cuda", "--spec", "s.yaml"],
             {"options": VerifyConfig(evaluation=Evaluation.cuda), "spec": "s.yaml"},

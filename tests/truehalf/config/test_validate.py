@@ -241,22 +241,6 @@ def test_scopes_and_patterns_are_checked() -> None:
     assert told(errors) == [(f"precision.pattern_block_list[{i}]", "bad-syntax") for i in range(5)]
 
 
-def test_the_engines_differ_in_backend_and_provider_alone() -> None:
-    tensorrt, onnxruntime = (composed(f"engine={name}")["engine"] for name in ("tensorrt", "onnxruntime"))
-    assert list(tensorrt) == list(onnxruntime)
-    assert {key for key in tensorrt if tensorrt[key] != onnxruntime[key]} == {"backend", "provider"}
-
-
-def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
-    (error,) = errors_of("engine.provider=cuda")
-    assert told([error]) == [("engine.provider", "in-conflict")]
-    expect(error, None, "engine=onnxruntime engine.provider=cuda")
-    (error,) = errors_of("engine=onnxruntime", "engine.provider=null")
-    assert told([error]) == [("engine.provider", "needs-value")]
-    expect(error, None, "engine=onnxruntime", "cuda", "cpu")
-    validate(composed("engine=onnxruntime", "engine.provider=cpu"))
-
-
 @pytest.mark.parametrize(
     ("override", "code", "facts"),
     [
@@ -266,7 +250,6 @@ def test_a_provider_belongs_to_onnxruntime_and_onnxruntime_needs_one() -> None:
         ("engine.latency.runs=9", "out-of-range", [10, 9]),
         ("engine.latency.rounds=1", "out-of-range", [2, 1]),
         ("engine.plugins=[mine.cpp]", "bad-syntax", ["'mine.cpp'"]),
-        ("engine.hardware_compatibility=all", "unknown-choice", ["none", "ampere_plus", "'all'"]),
     ],
 )
 def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list[object]) -> None:
@@ -274,32 +257,6 @@ def test_options_of_the_engine_have_bounds(override: str, code: str, facts: list
     key = override.removeprefix("+").partition("=")[0]
     assert told([error]) == [(f"{key}[0]" if "[" in override else key, code)]
     expect(error, None, *facts)
-
-
-@pytest.mark.parametrize(
-    ("provider", "option", "refused"),
-    [
-        ("cpu", "version_compatible=true", True),
-        ("cuda", "hardware_compatibility=ampere_plus", True),
-        ("cuda", "workspace_gb=1.0", True),
-        ("cuda", "tf32=true", False),
-        ("cuda", "builder_optimization_level=5", True),
-        ("cuda", "plugins=[a.so]", True),
-        ("cpu", "tf32=true", True),
-        ("cpu", "timing_cache=null", False),
-    ],
-)
-def test_what_a_provider_has_no_option_for_is_refused(provider: str, option: str, refused: bool) -> None:
-    overrides = ["engine=onnxruntime", f"engine.provider={provider}", f"engine.{option}"]
-    if not refused:
-        validate(composed(*overrides))
-        return
-    with pytest.raises(ConfigErrors) as caught:
-        validate(composed(*overrides))
-    (error,) = caught.value.errors
-    name = option.partition("=")[0]
-    assert told([error]) == [(f"engine.{name}", "in-conflict")]
-    expect(error, None, repr(provider), "engine=tensorrt")
 
 
 def test_libraries_of_plugins_go_by_their_usual_names() -> None:

@@ -13,7 +13,6 @@ from tests.messages import raises
 from truehalf.config.schema import Config
 from truehalf.config.validate import validate
 from truehalf.data.fitting import adversarial_samples
-from truehalf.data.images import readable
 from truehalf.data.run_samples import PURPOSES, TRACE_SAMPLES, run_samples
 from truehalf.data.samples import batches, stacked
 from truehalf.io_spec.spec import InputSpec, IoSpec
@@ -199,12 +198,3 @@ def test_names_are_known_without_reading(tmp_path: Path) -> None:
         path.write_bytes(b"no picture")
     assert samples.names == [path.name for path in samples.paths]
     assert samples[2:].names == samples.names[2:] and samples[2:].paths == samples.paths[2:]
-
-
-def test_whole_samples_are_left_alone(tmp_path: Path) -> None:
-    for samples in (
-        run_samples("verification", digits_config(), tmp_path, SPEC),
-        run_samples("verification", folder_config(tmp_path), tmp_path, SPEC),
-    ):
-        kept = readable(samples)
-        assert len(kept) == 7 and kept.unreadable == {}

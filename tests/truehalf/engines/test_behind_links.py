@@ -8,21 +8,13 @@ from typing import Any
 import pytest
 
 from tests.truehalf.engines.building import build_engine
-from tests.truehalf.engines.conftest import FEW, NO_GPU
+from tests.truehalf.engines.conftest import NO_GPU
 from tests.truehalf.linked_models import LAYOUTS, linked
 from truehalf.runtime.tensorrt import RTX
-
-ON_CPU: dict[str, Any] = {"backend": "onnxruntime", "provider": "cpu", "latency": FEW}
 
 
 def built(model: Path, out: Path, **options: Any) -> Any:
     return build_engine(model, out, declared="fp32", profiles=[], **({"probe": NO_GPU} | options))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_session_reads_the_data(layout: str, tmp_path: Path) -> None:
-    report = built(linked(tmp_path, layout), tmp_path / "out", **ON_CPU)
-    assert report["status"] == "built", report["reasons"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

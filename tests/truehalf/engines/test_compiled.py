@@ -207,8 +207,6 @@ def test_the_plans_options_of_the_machine_are_left_out(tmp_path: Path) -> None:
     found = report(
         tmp_path,
         attention(Form()),
-        hardware_compatibility="ampere_plus",
         timing_cache=str(tmp_path / "cache"),
-        version_compatible=True,
     )
     assert found["status"] == "compiled" and not (tmp_path / "cache").exists()

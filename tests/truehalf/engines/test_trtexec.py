@@ -18,13 +18,11 @@ from truehalf.engines.trtexec import plan_of
 from truehalf.ir.model_forms import ModelFile
 
 
-def plan(
-    path: Path, model: str | onnx.ModelProto = MODEL, profiles: Any = (PROFILE,), declared: str = "fp16", **options: Any
-) -> Any:
+def plan(path: Path, model: str | onnx.ModelProto = MODEL, profiles: Any = (PROFILE,), **options: Any) -> Any:
     """The plan of a model, which is saved, with options beside no timing cache."""
     onnx.save(parsed(model) if isinstance(model, str) else model, path)
     chosen = EngineConfig(**{"timing_cache": None} | options)
-    return plan_of(ModelFile(path), chosen, profiles, declared)
+    return plan_of(ModelFile(path), chosen, profiles)
 
 
 def test_a_plan_is_complete_and_plain(tmp_path: Path) -> None:
@@ -32,7 +30,6 @@ def test_a_plan_is_complete_and_plain(tmp_path: Path) -> None:
     library.write_bytes(b"mine")
     made = plan(tmp_path / "model.onnx", plugins=[str(library)], workspace_gb=2)
     content = (tmp_path / "model.onnx").read_bytes()
-    assert made["declared"] == "fp16"
     assert made["onnx_sha256"] == hashlib.sha256(content).hexdigest() and made["onnx_data"] == []
     assert made["plugins"] == [{"path": str(library), "sha256": hashlib.sha256(b"mine").hexdigest()}]
     assert made["profiles"] == [PROFILE]
@@ -47,7 +44,7 @@ def test_external_data_counts_for_the_digest(tmp_path: Path, location: str) -> N
     path = tmp_path / "big.onnx"
     (tmp_path / "weights").mkdir()
     onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=0)
-    made: Any = plan_of(ModelFile(path), EngineConfig(), [], "fp32")
+    made: Any = plan_of(ModelFile(path), EngineConfig(), [])
     both = path.read_bytes() + (tmp_path / location).read_bytes()
     assert made["onnx_data"] == [location] and made["onnx_sha256"] == hashlib.sha256(both).hexdigest()
 
@@ -80,8 +77,6 @@ def test_the_trtexec_line_of_all_options(tmp_path: Path) -> None:
         builder_optimization_level=5,
         tf32=True,
         timing_cache="caches",
-        version_compatible=True,
-        hardware_compatibility="ampere_plus",
         plugins=[str(tmp_path / "a.so")],
     )
     line = shlex.split(made["trtexec"])
@@ -89,10 +84,8 @@ def test_the_trtexec_line_of_all_options(tmp_path: Path) -> None:
     assert line[3:] == [
         "--memPoolSize=workspace:512M",
         "--builderOptimizationLevel=5",
-        "--hardwareCompatibilityLevel=ampere+",
         "--timingCacheFile=trtexec.cache",
         "--profilingVerbosity=detailed",
-        "--versionCompatible",
         "--dynamicPlugins=./a.so",
         "--profile=0",
         *shapes,
@@ -113,7 +106,7 @@ def test_names_with_marks_of_trtexec_are_quoted(tmp_path: Path) -> None:
 def test_a_model_of_fixed_shapes_needs_no_flags_for_them(tmp_path: Path) -> None:
     fixed = {"x": {"min": [2, 3], "opt": [2, 3], "max": [2, 3]}}
     for profiles in ([], [{}], [fixed], [fixed, fixed]):
-        made = plan(tmp_path / "m.onnx", "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }", profiles, "fp32")
+        made = plan(tmp_path / "m.onnx", "g (float[2,3] x) => (float[2,3] y) { y = Relu(x) }", profiles)
         assert "Shapes" not in made["trtexec"] and "--profile=" not in made["trtexec"]
         assert made["profiles"] == profiles, "the builder takes them"
 
@@ -124,6 +117,6 @@ def test_shapes_are_given_for_the_inputs_that_need_them(tmp_path: Path) -> None:
         { y = Add(x, fixed)  z = Expand(fixed, size) }"""
     numbers = {"x": ([1, 3], [2, 3], [4, 3]), "fixed": ([1, 3],) * 3, "size": ([1, 3], [2, 3], [5, 3])}
     profile = {name: dict(zip(("min", "opt", "max"), each, strict=True)) for name, each in numbers.items()}
-    made = plan(tmp_path / "m.onnx", text, [profile], "fp32")
+    made = plan(tmp_path / "m.onnx", text, [profile])
     shapes = [part for part in shlex.split(made["trtexec"]) if "Shapes" in part]
     assert shapes == ["--minShapes=x:1x3,size:1x3", "--optShapes=x:2x3,size:2x3", "--maxShapes=x:4x3,size:5x3"]

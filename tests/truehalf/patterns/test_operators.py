@@ -80,10 +80,10 @@ def test_functions_of_the_file_are_looked_into() -> None:
 
 
 def test_an_operator_of_a_body() -> None:
-    text = """(float[4,4] x) => (float[A] y) <bool c = {1}> {
+    text = """(float[4,4] x, bool c) => (float[A] y) {
         y = If(c) <then_branch = t () => (float[A] a) { a = Det(x) }, else_branch = e () => (float[B] b) { b = Det(x) }>
     }"""
-    assert found(text) == [("error", "unsupported-op")] * 2
+    assert found(text) == [("error", "unsupported-op")] * 2 + [("warning", "data-dependent-if")]
 
 
 def test_a_plugin_may_stand_for_an_operator_of_onnx() -> None:

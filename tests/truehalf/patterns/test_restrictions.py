@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.truehalf.patterns.linting import found
+from tests.truehalf.patterns.linting import findings, found
 
 CONSTANTS = """<int64[1] k3840 = {3840}, int64[1] k3841 = {3841}, int64[1] one = {1}, int64 depth = {4},
     float[2] onoff = {0, 1}, bool yes = {1}, bool no = {0}, float half = {0.5}, int64[2,1] at = {0, 1}>"""
@@ -77,6 +77,7 @@ def test_squeeze_without_axes_came_with_a_version() -> None:
     ("node", "expected"),
     [
         ("y = Attention(q, q, q)", []),
+        ("y = Attention(w, w, w)", [("error", "unsupported-op")]),
         ("y = Attention(q, q, q, , q, q)", [("error", "unsupported-op")]),
         ("y, a, b = Attention(q, q, q)", [("error", "unsupported-op")]),
         ("y = Attention<softcap = 1.0>(q, q, q)", [("error", "unsupported-op")]),
@@ -84,4 +85,52 @@ def test_squeeze_without_axes_came_with_a_version() -> None:
     ],
 )
 def test_attention(node: str, expected: list[tuple[str, str]]) -> None:
-    assert found(f"(float[N,2,8,4] q, float[N,8,8] f) => (float[A] y) {{ {node} }}", 23, tensorrt="11") == expected
+    assert (
+        found(
+            f"(float16[N,2,8,4] q, float16[N,8,8] f, float[1,2,8,4] w) => (float[A] y) {{ {node} }}", 23, tensorrt="11"
+        )
+        == expected
+    )
+
+
+LOOP = """(float[4] x) => (float[A] y) <int64 t = {{3}}, bool c = {{1}}, float limit = {{5.0}}> {{
+    {outputs} = Loop({inputs}, x) <body = b (int64 i, bool c_in, float[4] s_in) => (bool c_out, float[4] s_out{stacked})
+    {{ s_out = Exp(s_in) {end} }}> }}"""
+PASSED_ON, UNTIL = "c_out = Identity(c_in)", "m = ReduceMax<keepdims=0>(s_out) c_out = Less(m, limit)"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "is_stacked", "end", "is_refused"),
+    [  # each as TensorRT for RTX 1.7 has it
+        ("t, c", True, PASSED_ON, False),
+        ("t, c", False, UNTIL, False),
+        (", c", False, UNTIL, False),
+        ("t,", False, UNTIL, False),
+        ("t,", False, PASSED_ON, True),
+        (", c", True, UNTIL, True),
+        ("t, c", True, UNTIL, True),
+    ],
+)
+def test_loops_by_trip_limit_and_condition(inputs: str, is_stacked: bool, end: str, is_refused: bool) -> None:
+    stacked, outputs = (", float[4] each", "s, y") if is_stacked else ("", "y")
+    end += " each = Neg(s_in)" if is_stacked else ""
+    errors = [each for each in found(LOOP.format(**locals())) if each[0] == "error"]
+    assert errors == [("error", "unsupported-op")] * is_refused
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "y = Reshape(x, s)",
+        "y = Expand(x, s)",
+        "y = Slice(x, zero, s, zero)",
+        'y = Resize<mode = "nearest">(image, , , four)',
+    ],
+)
+def test_a_size_that_an_input_gives_is_an_integer(node: str) -> None:
+    text = """({dtype}[2] size, float[4] x, float[1,1,4,4] image) => (float[A] y)
+        <int64[2] one = {{1, 1}}, int64[2] zero = {{0, 0}}> {{ s = Cast<to = 7>(size)
+        four = Concat<axis = 0>(one, s) {node} }}"""
+    (finding,) = [each for each in findings(text.format(dtype="float", node=node)) if "'size'" in each.message]
+    assert finding.severity == "error"
+    assert not [each for each in findings(text.format(dtype="int32", node=node)) if each.severity == "error"]

@@ -1,4 +1,4 @@
-"""Measurements on one device take turns; those on two do not wait."""
+"""Measurements on one GPU take turns."""
 
 import os
 import subprocess
@@ -12,25 +12,25 @@ from tests.conftest import ROOT
 from tests.messages import expect
 from tests.waiting import HANG_S
 from truehalf.codes import codes_in
-from truehalf.runtime.machine import CPU, device_lock
+from truehalf.runtime.machine import device_lock
 
-# Holds a device until its input ends; prints when it has it.
+# Holds the GPU until its input ends; prints when it has it.
 IMPORTS = "import sys; from pathlib import Path; from truehalf.runtime import machine"
 MEASURE = """
-machine.LOCKS = Path(sys.argv[2])
-with machine.device_lock(sys.argv[1]):
+machine.LOCKS = Path(sys.argv[1])
+with machine.device_lock():
     print("measures", flush=True)
     sys.stdin.read()
 """
 
 
-def measuring(device: str, folder: Path) -> subprocess.Popen[str]:
-    """A process that holds a device until its input ends; its first line tells that it does.
+def measuring(folder: Path) -> subprocess.Popen[str]:
+    """A process that holds the GPU until its input ends; its first line tells that it does.
 
     It has a TMPDIR of its own, as jobs on many clusters.
     """
     pipe, env = subprocess.PIPE, os.environ | {"TMPDIR": tempfile.mkdtemp(dir=folder)}
-    command = [sys.executable, "-c", f"{IMPORTS}\n{MEASURE}", device, str(folder)]
+    command = [sys.executable, "-c", f"{IMPORTS}\n{MEASURE}", str(folder)]
     return subprocess.Popen(command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
 
 
@@ -41,11 +41,11 @@ def says(process: subprocess.Popen[str]) -> str:
 
 
 def test_processes_measure_one_after_the_other(tmp_path: Path) -> None:
-    first = measuring(CPU, tmp_path)
+    first = measuring(tmp_path)
     assert says(first) == "measures"
-    second, third = measuring(CPU, tmp_path), measuring(CPU, tmp_path)
+    second, third = measuring(tmp_path), measuring(tmp_path)
     for process in (second, third):
-        expect(says(process), "waits-for-another", CPU)
+        expect(says(process), "waits-for-another", "gpu")
     assert [process.poll() for process in (first, second, third)] == [None] * 3
     assert first.communicate(timeout=HANG_S)[0] == ""
     for process in (second, third):  # one of the two has it now, and the other after it
@@ -55,21 +55,15 @@ def test_processes_measure_one_after_the_other(tmp_path: Path) -> None:
     assert [process.communicate(timeout=HANG_S)[0] for process in (second, third)] == ["measures\n"] * 2
 
 
-def test_another_device_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("truehalf.runtime.machine.LOCKS", tmp_path)
-    with device_lock(CPU):
-        assert measuring("cuda", tmp_path).communicate(timeout=HANG_S)[0] == "measures\n"
-
-
 def test_a_killed_process_holds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("truehalf.runtime.machine.LOCKS", tmp_path)
-    process = measuring(CPU, tmp_path)
+    process = measuring(tmp_path)
     assert says(process) == "measures"
     process.kill()
     process.wait()
-    with device_lock(CPU):
+    with device_lock():
         assert codes_in(capsys.readouterr().err) == []
 
 

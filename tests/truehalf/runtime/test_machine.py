@@ -53,10 +53,6 @@ def test_gpus_beside_it_make_no_other_machine(tmp_path: Path, monkeypatch: pytes
     assert probe() == one
 
 
-def test_the_processor_is_a_fact_only_of_what_is_optimised_for_it() -> None:
-    assert probe()["processor"] is None and probe(processor=True)["processor"]
-
-
 def test_it_tells_nothing_that_differs_between_equal_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "libmine.so").write_bytes(b"one")

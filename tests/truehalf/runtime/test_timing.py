@@ -28,7 +28,7 @@ class Clock:
 def measured(monkeypatch: pytest.MonkeyPatch, times: list[float], options: LatencyConfig) -> tuple[Any, Clock]:
     clock = Clock(times)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: clock.now)
-    return timed(clock.run, 4, options, on_gpu=False), clock
+    return timed(clock.run, 4, options), clock
 
 
 def test_rounds_warm_up_and_time_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,5 +60,5 @@ def test_clocks_are_those_of_nvidia_smi(
 ) -> None:
     fake_nvidia_smi(tmp_path, f"echo '{answer}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    row = timed(lambda: None, 1, LatencyConfig(0, 10, 2), on_gpu=True)
+    row = timed(lambda: None, 1, LatencyConfig(0, 10, 2))
     assert row["clocks"] == (None if expected is None else dict(zip(CLOCKS, expected, strict=True)))

@@ -30,7 +30,6 @@ OPTIONS = VerifyConfig(
     gates=GatesConfig(**shipped("verify/detection")["gates"]),
     pictures=1,
     require=[],
-    skip_corrupt=False,
 )
 SPEC = IoSpec.from_json(
     {
@@ -151,7 +150,6 @@ def verified(
     fp32: Path | None = None,
     options: VerifyConfig = OPTIONS,
     adversarial: Reference | str | None = None,
-    left_out: Sequence[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
     """The report of a chain that ends in the file `final`."""
@@ -159,7 +157,7 @@ def verified(
     files = {"trace": fp32, "slim": fp32, "fp16": final, "cast_cleanup": final}
     reference = freeze(module or Detector(), samples or labelled(), spec, OPTIONS.batch)
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    judge = Judge(reference, adversarial or saturated(module, spec), options, left_out)
+    judge = Judge(reference, adversarial or saturated(module, spec), options)
     made = chain.Making(**more | {"batch_sizes": (1, 8)})
     return chain.verify(judge, files, folder / "out", made).to_json()
 

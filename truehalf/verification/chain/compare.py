@@ -104,8 +104,7 @@ def compare(
         options: evaluation, of a candidate that holds FP16; score_threshold and iou_threshold, 0 to 1; gates, of
             which tensor_rms_max, 0 or more, is the yardstick's floor; batch: samples a run at
             most, where axis 0 counts samples: with images, and where kinds are declared (others run one by
-            one); skip_corrupt: leave out images that cannot be read instead of stopping, refused where inputs are
-            arrays.
+            one).
         judged: findings on the candidate as it lies on disk, where it was judged already; None: it is judged first,
             and nothing is run of a file that fails there.
 
@@ -129,7 +128,7 @@ def compare(
         options.evaluation.value,
     )
     models = ours.file.model, theirs.file.model
-    samples = kept(model_samples(inputs, models[0], stated.image_input, preprocessing, options.skip_corrupt), _KEPT)
+    samples = kept(model_samples(inputs, models[0], stated.image_input, preprocessing), _KEPT)
     of_images = samples.preprocessing is not None
     is_declared = spec is not None or bool(stated.outputs) or not may_detect(models[0])
     feeds = _feeds(samples, ours.file, batch, of_images)
@@ -156,11 +155,9 @@ def compare(
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
     found += [*judged, *contradictions(source.model, other.model, stated)]
-    without = [f"image {name}: left out, {why}" for name, why in samples.unreadable.items()]
-    found += [not_checked(each) for each in (*caveats, *without)]
+    found += [not_checked(each) for each in caveats]
     report = Report(
         *(found, theirs.evaluation, theirs.provider, ours.evaluation, comparison),
-        left_out=without,
         preprocessing=None if samples.preprocessing is None else samples.preprocessing.as_dict(),
         proposed=None if proposed is None else proposed.to_json(),
         plugins=[named(each) for each in plugins_of(source.model)],

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 
 from truehalf.config.schema import Config
 from truehalf.data.fitting import adversarial_samples
-from truehalf.data.images import readable
 from truehalf.data.run_samples import run_samples
-from truehalf.data.samples import Sample
 from truehalf.errors import StageError
 from truehalf.files import read_json
 from truehalf.io_spec.in_file import read_spec
@@ -47,10 +45,10 @@ def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec:
     Raises:
         StageError: a sample that cannot be read, or a model that fails on it.
     """
-    samples, left_out = _samples(config, root, spec)
+    samples = run_samples("verification", config, root, spec)
     batch = fitting_batch(load_model(slim_path), samples[0], config.verify.batch, config.verify.memory_gb)
     reference, adversarial = freeze(module, samples, spec, batch), _adversarial(module, config, spec, batch)
-    return Judge(reference, adversarial, replace(config.verify, batch=batch), left_out)
+    return Judge(reference, adversarial, replace(config.verify, batch=batch))
 
 
 def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Judge:
@@ -63,20 +61,13 @@ def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Judge
     Raises:
         StageError: when it is missing, or the samples of the configuration are others.
     """
-    samples, left_out = _samples(config, root, spec)
+    samples = run_samples("verification", config, root, spec)
     reference = read_reference(folder, "reference", samples, spec)
     if isinstance(reference, str):
         raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro reference`")
     adversarial = read_reference(folder, "adversarial", adversarial_samples(config, spec), spec)
     batch = read_json(folder / "samples.json")["batch"]
-    return Judge(reference, adversarial, replace(config.verify, batch=batch), left_out)
-
-
-def _samples(config: Config, root: Path, spec: IoSpec) -> tuple[Sequence[Sample], list[str]]:
-    """Load the samples of verification; list the problem of each that was left out."""
-    samples = run_samples("verification", config, root, spec)
-    kept = readable(samples) if config.verify.skip_corrupt else samples
-    return kept, list(kept.unreadable.values())
+    return Judge(reference, adversarial, replace(config.verify, batch=batch))
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:
@@ -125,5 +116,5 @@ def verify_configured(
         measured=measured_with(judge.options, artifacts / "reference" / "measured.json"),
     )
     on_device = judge.options.evaluation.value in BACKENDS
-    with device_lock("cuda") if on_device else nullcontext():  # where engines are timed
+    with device_lock() if on_device else nullcontext():  # where engines are timed
         return verify(judge, files, out, making)

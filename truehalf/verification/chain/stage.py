@@ -104,13 +104,11 @@ class Judge:
         reference: frozen outputs of the FP32 model.
         images: the same on the adversarial samples, or why there are none.
         options: thresholds, evaluation, gates; batch: so many samples that a run fits into memory.
-        left_out: what is wrong with each sample that was left out.
     """
 
     reference: Reference
     images: Reference | str
     options: VerifyConfig
-    left_out: Sequence[str] = ()
 
     def first(self) -> Judge:
         """Select the first samples, as many as the options want."""

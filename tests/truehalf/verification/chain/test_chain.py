@@ -109,13 +109,6 @@ def test_earlier_stages_see_a_subset_and_the_final_file_all(tmp_path, monkeypatc
     expect(said, None, 4, 12)
 
 
-def test_samples_that_were_left_out_are_not_verified(tmp_path):
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16), left_out=("7.png: cut off",))
-    assert report["left_out"] == ["7.png: cut off"] and report["verdict"] == "passed"
-    (said,) = [item for item in report["not_verified"] if "7.png" in item]
-    expect(said, None, "cut off")
-
-
 def test_a_verification_of_the_first_samples_is_called_one(tmp_path):
     final = write(tmp_path / "final" / "model.onnx", FP16)
     report = verified(tmp_path, final, labelled(15), options=replace(OPTIONS, first_samples=12))

@@ -99,7 +99,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_folder_of_pictures(tmp_path: Path, folder: Path) -> None:
     a = model(tmp_path / "a.onnx", MEANS, PIXELS)
     report = compare(a, a, folder, options=options(batch=2))
-    assert report.passed and report.samples == 3 and report.left_out == []
+    assert report.passed and report.samples == 3
     assert report.preprocessing is not None and report.preprocessing["size"] == [8, 8]
     report = compare(a, a, str(folder), preprocessing={"range": [0, 255]})
     assert report.passed and report.preprocessing is not None and report.preprocessing["range"] == [0, 255]
@@ -119,21 +119,8 @@ def test_pictures_without_a_preprocessing_or_beside_arrays_are_refused(tmp_path:
         compare(a, a, {"images": np.zeros((1, 3, 8, 8), np.float32)}, preprocessing={})
 
 
-def test_a_corrupt_picture_is_named_or_left_out_and_named(tmp_path: Path, folder: Path) -> None:
+def test_a_corrupt_picture_is_named(tmp_path: Path, folder: Path) -> None:
     a = model(tmp_path / "a.onnx", MEANS, PIXELS)
     (folder / "1.png").write_bytes(b"no picture")
-    with raises("file-unreadable", "1 of 3", "verify.skip_corrupt", folder / "1.png"):
+    with raises("file-unreadable", folder / "1.png"):
         compare(a, a, folder)
-    report = compare(a, a, folder, options=options(skip_corrupt=True))
-    assert report.passed and report.samples == 2 and len(report.left_out) == 1
-    expect(report.left_out[0], "file-unreadable", "1.png")
-    (said,) = [item for item in report.not_verified if "1.png" in item]
-    expect(said, "file-unreadable", folder / "1.png")
-
-
-def test_options_of_pictures_are_refused_beside_arrays(tmp_path: Path) -> None:
-    (line,) = faults(tmp_path, PLAIN, PLAIN, skip_corrupt=True)
-    expect(line, "in-conflict", "skip_corrupt")
-    assert "preprocessing" not in line
-    (line,) = faults(tmp_path, PLAIN, PLAIN, skip_corrupt=True, preprocessing={})
-    expect(line, "in-conflict", "preprocessing", "skip_corrupt")
