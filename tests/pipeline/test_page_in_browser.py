@@ -33,7 +33,7 @@ def failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
     rows = [{"node": each["node"], "op": each["op"], "scope": each["scope"], "reason": "reads 9e4"} for each in nodes]
     kept = [row | {"precision": each["precision"], "rule": "data_max"} for row, each in zip(rows, nodes, strict=True)]
     write(folder / "artifacts/fp16/decisions.json", kept)
-    suspect = {"node": "/d/s", "sentence": f"node '/{deep.replace('.', '/')}/Softmax' overflows", "selector": deep}
+    suspect = {"node": "/d/s", "sentence": f"node '/{deep.replace('.', '/')}/Softmax' overflows"}
     place = {"sentence": "it overflows", "selectors": f"'precision.scope_block_list=[\"{deep}\"]'"}
     verdict = json.loads((verify / "verdict.json").read_text())
     write(verify / "verdict.json", verdict | {"verdict": "failed", "place": place | {"suspects": [suspect]}})

@@ -80,10 +80,10 @@ class Rule:
                 found = compare_runs([(one, two)], atol=atol, rtol=self.options.rtol, queries=queries)
             except StageError as error:
                 return error.text
-            if not found["agree"] and any(array.size for array in one.values()):
-                errors = ", ".join(f"{name} {error:.3g}" for name, error in found["max_abs"].items())
+            if not found.agree and any(array.size for array in one.values()):
+                errors = ", ".join(f"{name} {error:.3g}" for name, error in found.max_abs.items())
                 return (
-                    f"{found['share']:.2%} of the values agree, expected {SHARE:.1%} (atol {atol:.3g}, rtol "
+                    f"{found.share:.2%} of the values agree, expected {SHARE:.1%} (atol {atol:.3g}, rtol "
                     f"{self.options.rtol:g}; largest differences: {errors})"
                 )
         return ""

@@ -24,13 +24,14 @@ ENGINE = {"name": "engine", "state": "not verified", "reason": "no <GPU> here"}
 STAGES = [{"name": "slim"} | STAGE, {"name": "cast_cleanup"} | STAGE, ENGINE]
 GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "state": "failed"}
 GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "error": "absent"}]}
-SUSPECT = {"sentence": "/a overflows", "selector": "precision.node_block_list=['^/a$']"}
+SUSPECT = {"sentence": "/a overflows"}
+PINS = "precision.node_block_list=['^/a$']"
 VERDICT = {
     "verdict": "failed",
     "reasons": ["matched_fraction is 0.5"],
     "not_verified": ["the TensorRT engine"],
     "findings": [{"check": "batch", "state": "failed", "reason": "batch 8: 1 of 9"}, GATE],
-    "place": {"suspects": [SUSPECT]},
+    "place": {"suspects": [SUSPECT], "selectors": PINS},
 }
 PICTURE = {"file": "sample_1.svg", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1, "extra": 0}
 PICTURE |= {"label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
@@ -99,7 +100,7 @@ def test_a_whole_verification_is_shown(shown) -> None:
     _, islands, suspects, pictures, gates = sections(html)
     expect(text, None, "99.50 %", ENGINE["reason"])
     expect(gates, None, "s/7", "absent", VERDICT["findings"][0]["reason"])
-    expect(suspects, None, *SUSPECT.values())
+    expect(suspects, None, *SUSPECT.values(), PINS)
     expect(pictures, None, PICTURE["sample"], "2 of 3")
     expect(islands, None, "1 of 2", "data_max", DECISIONS[0]["node"], DECISIONS[0]["reason"])
 
@@ -119,7 +120,7 @@ def test_every_stage_has_its_line_the_engine_too(shown) -> None:
 @pytest.mark.parametrize("verdict", ["passed", "not verified"])
 def test_other_verdicts(shown, verdict: str) -> None:
     html = shown(verdict=VERDICT | {"verdict": verdict, "reasons": [], "place": None})
-    assert f"{verdict}" in words(html) and SUSPECT["selector"] not in words(html)
+    assert f"{verdict}" in words(html) and PINS not in words(html)
     assert len(sections(html)) == len(sections(shown())) - 1
 
 

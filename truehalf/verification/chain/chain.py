@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truehalf.codes import coded
-from truehalf.conversion.report import Decision
 from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
@@ -51,7 +50,6 @@ class Making:
 
     Attributes:
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
-        decisions: rows of the conversion.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
         left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
             verdict that would be passed is then "not verified".
@@ -59,7 +57,6 @@ class Making:
     """
 
     batch_sizes: Sequence[int] = (1,)
-    decisions: Sequence[Decision] | None = None
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
     measured: Mapping[str, StageFacts] | None = None
@@ -140,7 +137,7 @@ def _at_fault(
         comparison = final.on_images
     if comparison is None:
         return None
-    return place_of(fp32, last, comparison, final.file.evaluation, made.decisions, made.pinned, _LOOKED_AT)
+    return place_of(fp32, last, comparison, final.file.evaluation, made.pinned, _LOOKED_AT)
 
 
 def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:

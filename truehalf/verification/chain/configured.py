@@ -110,7 +110,6 @@ def verify_configured(
     judge = read_frozen(artifacts / "reference", config, root, spec)
     making = Making(
         batch_sizes=batch_sizes(config, spec),
-        decisions=read_json(artifacts / "fp16" / "decisions.json"),
         pinned=config.precision.node_block_list,
         left_open=left_open,
         measured=measured_with(judge.options, artifacts / "reference" / "measured.json"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from truehalf.conversion.report import Decision
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.comparison import Comparison
 from truehalf.verification.localize.both_files import BothFiles
@@ -21,15 +20,13 @@ def place_of(
     candidate: ModelFile,
     comparison: Comparison,
     evaluation: str,
-    decisions: Iterable[Decision] | None = None,
     pinned: Sequence[str] = (),
     most: int = 1,
 ) -> Place:
     """Locate the node at fault by the emulation that failed, by the plain one where another machine ran it.
 
     Args:
-        decisions: rows of decisions.json.
-        pinned: entries of precision.node_block_list in force, which a selector repeats.
+        pinned: entries of precision.node_block_list in force, which the selectors repeat.
         most: how many samples are looked at, the worst first.
 
     Raises:
@@ -47,6 +44,6 @@ def place_of(
     if evaluation in BACKENDS:
         looked_at += f", in emulated FP16 (the file failed on {evaluation})"
     pessimistic = is_pessimistic(evaluation)
-    files = BothFiles(reference.model, candidate.model, decisions=decisions, pinned=pinned, pessimistic=pessimistic)
+    files = BothFiles(reference.model, candidate.model, pessimistic=pessimistic)
     queries = query_outputs(comparison.spec) if comparison.spec.outputs else None
-    return located(files, batches, queries, first, looked_at)
+    return located(files, batches, queries, first, looked_at, pinned)

@@ -27,7 +27,7 @@ from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import Place, Suspect, first_bad_node, locate, located
+from truehalf.verification.localize.locate import Place, Suspect, first_bad_node, locate, located, pins_of
 from truehalf.verification.localize.place import place_of
 from truehalf.verification.pinning.as_argument import pins_argument
 
@@ -64,10 +64,8 @@ def model(text: str) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]>\n{text}'))
 
 
-def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS, **options: object) -> list[Suspect]:
-    of_files = {name: options.pop(name) for name in ("decisions", "pinned") if name in options}
-    files = BothFiles(model(REFERENCE), model(candidate), **of_files)  # type: ignore[arg-type]
-    return locate(files, [feeds], **options)  # type: ignore[arg-type]
+def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS) -> list[Suspect]:
+    return locate(BothFiles(model(REFERENCE), model(candidate)), [feeds])
 
 
 def test_rounding_alone_puts_no_dead_signal_first() -> None:
@@ -117,21 +115,13 @@ def test_a_cast_that_overflows_is_the_fault_of_who_asks_for_it() -> None:
     assert found[0].node == "first"
 
 
-def test_decisions_and_selectors() -> None:
-    rows = [{"node": "second", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"}]
-    found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "), decisions=rows)
-    expect(found[0].sentence, None, "FP16", rows[0]["reason"])
-    assert found[0].selector == pins_argument("node_block_list", ["^second$"])
+def test_selectors_repeat_what_is_in_force() -> None:
+    wrong = HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, ")
+    place = located(BothFiles(model(REFERENCE), model(wrong)), [FEEDS], None, "0", "sample 0", ["^sum$", "/head/"])
+    assert place.selectors == pins_argument("node_block_list", ["^sum$", "/head/", "^second$"])
     files = BothFiles(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")))
-    unnamed = locate(files, [FEEDS])
-    one = next(each for each in unnamed if each.tensor == "a")
-    assert one.node == f"{one.op_type} -> {one.tensor}"
-    assert one.selector == pins_argument("node_block_list", ["^Mul_a$"])
-
-
-def test_a_selector_repeats_what_is_in_force() -> None:
-    found = suspects(HALF, pinned=["^sum$", "/head/"])
-    assert found[0].selector == pins_argument("node_block_list", ["^sum$", "/head/", f"^{found[0].node}$"])
+    one = next(each for each in locate(files, [FEEDS]) if each.tensor == "a")
+    assert one.node == f"{one.op_type} -> {one.tensor}" and pins_of([one], files) == ["^Mul_a$"]
 
 
 def test_equal_files_have_no_suspects() -> None:
@@ -313,5 +303,5 @@ def test_a_node_that_only_moves_data_is_never_blamed_on_rounding() -> None:
 def test_one_that_moves_other_data_is_named_and_not_pinned() -> None:
     """As pads that slimming changed in a ResNet: in FP32 the node would be as wrong."""
     place = located(BothFiles(padded(0, 1, False), padded(1, 0, True)), [NARROW], None, "0", "sample 0")
-    assert place.suspects[0].node == "p" and place.suspects[0].selector == ""
+    assert place.suspects[0].node == "p" and not place.suspects[0].can_be_pinned
     assert "'p'" in place.sentence and not re.search(r"\bp\b", place.selectors)
