@@ -61,7 +61,7 @@ ORT_BLOCKED = (
 )
 LIGHTLY_BLOCKED = (*ORT_BLOCKED, "Softmax", "MatMul")
 CONVERTER_COMMON_BLOCKED = (*ORT_BLOCKED, "Resize")
-_LISTS_ALONE = {"rules": "autocast", "data_max": None, "init_max": None, "init_overflow": "clamp"}
+_LISTS_ALONE = {"rules": "autocast", "data_max": None, "init_max": None}
 
 
 @dataclass(frozen=True)

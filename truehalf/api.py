@@ -123,7 +123,7 @@ def convert(
             read = {"model": file.path, "samples": samples, "ranges": ranges, "preprocessing": preprocessing}
             check_outputs({"out": out}, read, source_weights(source))
         before, slim_report = model_facts(as_in_file(source)), None
-        check_names(source, precision, None)  # before the work
+        check_names(source, precision)  # before the work
         is_slimmed = "slim" not in skip and ranges is None and not precision.weights_as_inputs
         if is_slimmed:
             WeightsApart(of_any_version=True)(source)  # feeds hold no weights

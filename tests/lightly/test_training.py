@@ -14,6 +14,7 @@ from PIL import Image
 from examples.digits.scenes import scene
 from tests.configurations import composed
 from tests.messages import raises
+from truehalf.data.preprocessing import declared_by
 from truehalf.models.configuration import validated
 from truehalf.models.source import open_model
 
@@ -49,7 +50,7 @@ def test_an_exported_model_is_opened(trained: Path) -> None:
     model = open_model(config, trained)
     assert model.trained and model.class_names == ["cat", "dog"]
     content = torch.load(trained / "out/exported_models/exported_last.pt", weights_only=True)
-    known, arguments = model.inputs[0].preprocessing, content["model_init_args"]
+    known, arguments = declared_by(model.inputs[0]), content["model_init_args"]
     assert known is not None and known.size == [224, 224]
     assert known.mean == arguments["image_normalize"]["mean"] and known.std == arguments["image_normalize"]["std"]
     state = model.module.network.state_dict()  # type: ignore[union-attr]

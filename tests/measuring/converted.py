@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from truehalf.config.precision import Precision
-from truehalf.conversion import fp16_file
+from truehalf.conversion.convert import convert_model
+from truehalf.conversion.report import Fp16Report
+from truehalf.files import write_json
+from truehalf.ir.facts import model_facts
+from truehalf.ir.model_file import load_model, save_model
 from truehalf.ir.selectors import Lists
 
 _OFF = {
@@ -16,7 +21,6 @@ _OFF = {
     "data_max": None,
     "init_max": None,
     "inner": False,
-    "integers": False,
     "masks": False,
     "epsilons": False,
 }
@@ -31,16 +35,15 @@ def to_fp16(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     decisions_path: Path | str | None = None,
     **options: Any,
-) -> dict[str, Any]:
-    return fp16_file.to_fp16(
-        model_path,
-        out_path,
-        Precision(**options),
-        calibration=calibration,
-        ranges=ranges,
-        input_shapes=input_shapes,
-        decisions_path=decisions_path,
-    )
+) -> Fp16Report:
+    """Convert a file to another one, its decisions beside it; the report."""
+    model = load_model(model_path)
+    made = convert_model(model, Precision(**options), ranges, calibration=calibration, input_shapes=input_shapes)
+    save_model(made.model, out_path)
+    if decisions_path is not None:
+        write_json(Path(decisions_path), made.decisions)
+    report = made.report()
+    return replace(report, model=model_facts(made.model, out_path) if made.is_converted else report.model)
 
 
 def only(block: Lists | None = None, include: Lists | None = None, **options: Any) -> Precision:

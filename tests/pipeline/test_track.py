@@ -169,7 +169,8 @@ def test_jobs_of_a_sweep_are_children_of_one_run(tmp_path: Path, monkeypatch: py
 
 def test_the_engine_is_tracked_in_numbers_and_words(tmp_path: Path) -> None:
     scratch_run(tmp_path)
-    (tmp_path / "reports/engine.json").write_text(json.dumps({"stage": "engine"} | BUILT))
+    report = {"stage": "engine"} | BUILT | {"plan": {"backend": "tensorrt"}}
+    (tmp_path / "reports/engine.json").write_text(json.dumps(report))
     assert track(tmp_path)["status"] == "logged"
     with sqlite3.connect(tmp_path / "mlflow.db") as database:
         numbers = dict(database.execute("select key, value from latest_metrics").fetchall())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import onnx
 import onnx.parser
 import pytest
 
-from tests.measuring.converted import to_fp16
 from tests.messages import raises
 from tests.truehalf.test_files import made
 from truehalf import api
@@ -30,17 +28,11 @@ SPEC = IoSpec.from_json(
 )
 
 
-def _fp16(folder: Path, out: Path, decisions: Path) -> None:
-    to_fp16(folder / "in.onnx", out, decisions_path=decisions, calibration=folder / "samples")
-
-
 def _pass_on(folder: Path, out: Path) -> None:
     trace(folder / "in.onnx", {}, out, spec=SPEC)
 
 
 DOORS: dict[str, Callable[..., None]] = {
-    "fp16": lambda folder, out: _fp16(folder, out, folder / "d.json"),
-    "decisions": lambda folder, out: _fp16(folder, folder / "o.onnx", out),
     "cast_cleanup": lambda folder, out: clean_casts(folder / "in.onnx", out),
     "slim": lambda folder, out: slim(folder / "in.onnx", out),
     "api.convert": lambda folder, out: api.convert(folder / "in.onnx", out, samples=folder / "samples", skip=["slim"]),
@@ -75,14 +67,14 @@ def test_no_regular_file(door: str, kind: str, folder: Path) -> None:
     assert facts() == before
 
 
-@pytest.mark.parametrize("door", [door for door in DOORS if door != "decisions"])
+@pytest.mark.parametrize("door", DOORS)
 def test_a_model_is_not_written_to_stdout(door: str, folder: Path) -> None:
     with raises("file-unwritable"):
         DOORS[door](folder, Path("-"))
     assert not (folder / "-").exists()
 
 
-@pytest.mark.parametrize("door", ["fp16", "api.convert"])
+@pytest.mark.parametrize("door", ["api.convert"])
 def test_what_is_refused_leaves_no_folder(door: str, folder: Path) -> None:
     np.savez(folder / "samples" / "0.npz", x=np.ones((1, 5), np.float32))
     with raises("wrong-shape"):
@@ -91,8 +83,6 @@ def test_what_is_refused_leaves_no_folder(door: str, folder: Path) -> None:
 
 
 READ = {  # door -> what it reads, in the folder
-    "fp16": ["in.onnx", "w.bin"],
-    "decisions": ["in.onnx", "w.bin", "o.onnx", "o.onnx.data"],
     "cast_cleanup": ["in.onnx", "w.bin"],
     "slim": ["in.onnx", "w.bin"],
     "api.convert": ["in.onnx", "w.bin"],
@@ -116,10 +106,8 @@ def test_no_output_is_an_input_or_another_output(door: str, read: str, is_linked
 
 
 def test_links_are_followed(folder: Path) -> None:
-    for name in ("o.onnx", "d.json"):
-        (folder / f"real-{name}").write_text("old")
-        (folder / name).symlink_to(f"real-{name}")
-    _fp16(folder, folder / "o.onnx", folder / "d.json")
-    assert (folder / "o.onnx").is_symlink() and (folder / "d.json").is_symlink()
+    (folder / "real-o.onnx").write_text("old")
+    (folder / "o.onnx").symlink_to("real-o.onnx")
+    DOORS["api.convert"](folder, folder / "o.onnx")
+    assert (folder / "o.onnx").is_symlink()
     onnx.checker.check_model(folder / "real-o.onnx", full_check=True)
-    assert json.loads((folder / "real-d.json").read_text())

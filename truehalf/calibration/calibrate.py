@@ -4,7 +4,7 @@ NaN and Inf inside are legitimate (a mask of -Inf), but an output that is not fi
 that is asked for.
 
 Samples run one at a time, so that the sample of a maximum is the true one: one pass takes extremes, and sums inside
-nodes (truehalf.calibration.hazards). Samples in which a tensor holds NaN or Inf are counted; its extremes are those of
+nodes (truehalf.calibration.sums). Samples in which a tensor holds NaN or Inf are counted; its extremes are those of
 the others.
 
 Of an If the branch that all samples take is measured, as if it stood in the graph. Other branches, and the bodies of
@@ -15,7 +15,7 @@ What a Reshape or a Transpose outputs holds the elements of its input and is not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
@@ -24,14 +24,12 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.branches import with_branches
-from truehalf.calibration.hazards import Reduction, reductions
-from truehalf.calibration.instrument import LARGEST
-from truehalf.calibration.nonfinite import nonfinite_constants, origins
+from truehalf.calibration.instrument import LARGEST, main_values
 from truehalf.calibration.ranges import Scan, Scanner, float_tensors, roots
 from truehalf.calibration.ranges_form import InnerSum, RangesJson, TensorRange
-from truehalf.calibration.samples import Samples, empty_inputs
+from truehalf.calibration.sums import Reduction, reductions
 from truehalf.errors import StageError
-from truehalf.ir.facts import constant_of
+from truehalf.ir.facts import constant_of, reached, values_read
 from truehalf.ir.model_file import load_model
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.opset import ToOpset
@@ -46,9 +44,8 @@ _LISTED = 5  # tensors in a warning
 
 def calibrate(
     model: Path | str | ir.Model,
-    feeds: Iterable[Mapping[str, np.ndarray]],
+    feeds: Sequence[Mapping[str, np.ndarray]],
     *,
-    names: Sequence[str] | None = None,
     nonfinite_outputs: Literal["error", "warn"] = "error",
 ) -> RangesJson:
     """Measure every FLOAT tensor of an FP32 model (graph inputs included, constants not) over samples.
@@ -56,21 +53,19 @@ def calibrate(
     Args:
         model: path, or model in memory (its unknown value types are filled in; nodes without a name have no inner
             sums).
-        feeds: complete inputs by name, one run each; read twice, so no one-shot iterator.
-        names: one for each feed, in order; None: `feeds.names` where it has them, else "0", "1", ...
+        feeds: complete inputs by name, one run each, named by `feeds.names` where it has them, else "0", "1", ... A
+            tensor without an element measures nothing.
         nonfinite_outputs: whether NaN or Inf in an output of the model is an error or a warning.
 
     Returns:
         the content of ranges.json.
 
     Raises:
-        StageError: when an output is not finite (naming output, sample and first node), when names and feeds differ
-            in number, when there is no feed or one without rows, or when the model cannot be loaded or run.
+        StageError: when an output is not finite (naming output, sample and first node), when there is no feed, or when
+            the model cannot be loaded or run.
     """
-    if iter(feeds) is feeds:
-        raise StageError(
-            "wrong-type", "calibrate: feeds are read twice; expected a list or the like, got a one-shot iterator"
-        )
+    if not len(feeds):
+        raise StageError("too-few-samples", "calibrate: expected at least one sample, got none")
     if not isinstance(model, ir.Model):
         model = load_model(model)
         PREPARE(model)
@@ -81,15 +76,15 @@ def calibrate(
             if opset < _RUNS_FROM:
                 raise
     infer_open_types(model)
-    samples = Samples(feeds, names)
+    names = getattr(feeds, "names", None) or [str(number) for number in range(len(feeds))]
     try:
-        model = with_branches(model, samples)
-        run = _Run(model, samples, nonfinite_outputs)
-        run.measure()
+        model = with_branches(model, feeds)
+        run = _Run(model, nonfinite_outputs)
+        run.measure(names, feeds)
     except StageError as error:
         raise refusal(error, model, "convert without calibration, or give ranges") from error
     return {
-        "samples": len(samples),
+        "samples": len(feeds),
         "warnings": run.warnings,
         "tensors": {name: run.ranges[root].to_json() for name, root in run.roots.items()},
         "inner": {name: asdict(found) for name, found in run.inner.items()},
@@ -105,11 +100,10 @@ class _Run:
         inner: as in ranges.json.
     """
 
-    def __init__(self, model: ir.Model, samples: Samples, nonfinite_outputs: str) -> None:
-        self._model, self._samples = model, samples
-        self._nonfinite_outputs = nonfinite_outputs
-        untyped: list[str] = []
-        self.roots = roots(model, float_tensors(model, untyped))
+    def __init__(self, model: ir.Model, nonfinite_outputs: str) -> None:
+        self._model, self._nonfinite_outputs = model, nonfinite_outputs
+        floats, untyped = float_tensors(model)
+        self.roots = roots(model, floats)
         self.ranges = {root: TensorRange() for root in dict.fromkeys(self.roots.values())}
         self.inner: dict[str, InnerSum] = {}
         self.warnings: list[str] = []
@@ -118,13 +112,12 @@ class _Run:
             self.warnings.append(f"{len(untyped)} tensors of unknown type are not measured: {names}; add value_info")
         self._warned: set[str] = set()
 
-    def measure(self) -> None:
+    def measure(self, names: Sequence[str], samples: Sequence[Mapping[str, np.ndarray]]) -> None:
         """Extremes of every tensor, and sums inside nodes."""
         inner = [each for each in reductions(self._model) if each.node.name and constant_of(each.source) is None]
         scanner = Scanner(self._model, list(self.ranges), inner)
-        for name, feeds in track(self._samples, "calibrate", len(self._samples)):
+        for name, feeds in zip(names, track(samples, "calibrate", len(samples)), strict=True):
             scan = scanner.run(feeds)
-            self._check_rows(name, feeds, scan)
             self._check_outputs(name, scan)
             columns = (column.tolist() for column in (scan.low, scan.high, scan.elements, scan.nonfinite))
             spoiled = set[str]()
@@ -139,15 +132,6 @@ class _Run:
         known = self.inner.get(str(reduction.node.name))
         if value is not None and (known is None or known.value is None or value > known.value):
             self.inner[str(reduction.node.name)] = InnerSum(reduction.quantity, value, sample)
-
-    def _check_rows(self, sample: str, feeds: Mapping[str, np.ndarray], scan: Scan) -> None:
-        """A sample with an empty input has no rows where nothing comes out, or no tensor of a node has an element."""
-        empty = empty_inputs(self._model, feeds)
-        read = {str(value.name) for value in self._model.graph.inputs}
-        computed = (count for name, count in zip(self.ranges, scan.elements, strict=True) if name not in read)
-        if empty and not (any(map(np.size, scan.outputs.values())) and any(computed)):
-            message = f"calibrate: sample {sample!r} has no rows to measure: {', '.join(empty)}"
-            raise StageError("too-few-samples", f"{message}; expected at least one row in each sample")
 
     def _check_outputs(self, sample: str, scan: Scan) -> None:
         for name, output in scan.outputs.items():
@@ -166,15 +150,21 @@ class _Run:
             self.warnings.append(text)
 
     def _origin(self, output: str, scan: Scan) -> str:
+        """Name the first node on the way to an output that writes NaN or Inf."""
         spoiled = {name for name, nonfinite in zip(self.ranges, scan.nonfinite, strict=True) if nonfinite}
-        spoiled = {name for name, root in self.roots.items() if root in spoiled} | nonfinite_constants(self._model)
-        first = origins(self._model, spoiled, [output])
-        if not first:
-            return "the first node is inside a subgraph, or its tensor is no FLOAT"
-        value, node = first[0], first[0].producer()
+        values = main_values(self._model)
+
+        def sources(value: ir.Value) -> list[ir.Value]:
+            node = value.producer()
+            read = [] if node is None else values_read(node)
+            return [each for each in read if self.roots.get(str(each.name)) in spoiled]
+
+        way = set(reached([values[output]], sources))
+        first = next(value for value in values.values() if value in way)
+        node = first.producer()
         if node is None:
-            return f"it begins in {'initializer' if value.is_initializer() else 'input'} {value.name!r}"
-        return f"it begins at node {node.name!r} ({node.op_type}), tensor {value.name!r}, whose inputs are all finite"
+            return f"it begins in input {first.name!r}"
+        return f"it begins at node {node.name!r} ({node.op_type}), tensor {first.name!r}"
 
 
 def _with(known: TensorRange, low: float, high: float, elements: int, nonfinite: bool, sample: str) -> TensorRange:

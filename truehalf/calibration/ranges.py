@@ -19,35 +19,23 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as common_passes
 
-from truehalf.calibration.hazards import Reduction
 from truehalf.calibration.instrument import Instrumented, main_values
-from truehalf.calibration.sums import bounded, report_inner
-from truehalf.errors import StageError
+from truehalf.calibration.sums import Reduction, bounded, report_inner
 from truehalf.ir.ops import Trait, has
 
 _FLOAT = ir.DataType.FLOAT
 
 
-def float_tensors(model: ir.Model, untyped: list[str] | None = None) -> list[str]:
-    """Names of the FLOAT tensors that `model` computes or is fed, in graph order; constants are left out.
-
-    Args:
-        model: unknown types are inferred and filled in.
-        untyped: gets the names of those whose type stays unknown.
-
-    Raises:
-        StageError: when a type stays unknown and there is no `untyped`.
+def float_tensors(model: ir.Model) -> tuple[list[str], list[str]]:
+    """Names of the FLOAT tensors that a model computes or is fed, in graph order, constants left out; and names of
+    those whose type is not known. Types that can be inferred are filled in.
     """
     values = [value for value in model.graph.inputs if not value.is_initializer()]
     values += [output for node in model.graph if node.op_type != "Constant" for output in node.outputs if output.name]
     if any(value.type is None for value in values):
         common_passes.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=False)(model)
-    unknown = [str(value.name) for value in values if value.type is None]
-    if untyped is not None:
-        untyped += unknown
-    elif unknown:
-        raise StageError("sizes-unknown", f"ranges: the type of {unknown[0]!r} is unknown; add value_info for it")
-    return [str(value.name) for value in values if value.type == ir.TensorType(_FLOAT)]
+    untyped = [str(value.name) for value in values if value.type is None]
+    return [str(value.name) for value in values if value.type == ir.TensorType(_FLOAT)], untyped
 
 
 def roots(model: ir.Model, tensors: Iterable[str]) -> dict[str, str]:

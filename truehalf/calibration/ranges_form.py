@@ -6,10 +6,10 @@ What a file that somebody wrote leaves out is at its default.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from truehalf.errors import StageError, refuse, typed_line
 from truehalf.files import read_json
@@ -17,6 +17,7 @@ from truehalf.json_values import JsonObject
 
 RangesJson: TypeAlias = Mapping[str, Any]  # content of a ranges.json, as truehalf.calibration.calibrate gives it
 _LISTED_PROBLEMS = 20
+_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True)
@@ -24,21 +25,21 @@ class TensorRange:
     """What was measured of a tensor over all samples.
 
     Attributes:
-        absmax, min, max: largest |x|, smallest and largest x in the samples without NaN and Inf; None: not known.
+        min, max, absmax: smallest and largest x, largest |x| in the samples without NaN and Inf; None: not known.
         sample: calibration sample that `absmax` comes from; of a tensor that never was finite the first one.
         elements: how many were looked at.
         nonfinite: in how many samples it held NaN or Inf.
     """
 
-    absmax: float | None = None
     min: float | None = None
     max: float | None = None
+    absmax: float | None = None
     sample: str | None = None
     elements: int = 0
     nonfinite: int = 0
 
     def to_json(self) -> JsonObject:
-        return {"min": self.min, "max": self.max} | asdict(self)
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -72,19 +73,11 @@ class Ranges:
         return {name: entry.elements / samples for name, entry in self.tensors.items() if entry.elements}
 
 
-def ranges_of(content: RangesJson) -> Ranges:
-    """Ranges of a content that has been checked."""
-    tensors = {name: _range(entry) for name, entry in content["tensors"].items()}
-    inner = {name: _inner(entry) for name, entry in (content.get("inner") or {}).items()}
-    return Ranges(tensors, inner, tuple(content.get("warnings") or ()), content)
-
-
 def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
     """The content of a ranges.json, from its path or as it is.
 
     Raises:
-        StageError: naming every entry that is none, or that holds something else than numbers; where no tensor had an
-            element.
+        StageError: naming every entry that is none, or that holds something else than numbers.
     """
     content = read_json(Path(ranges)) if isinstance(ranges, (str, Path)) else ranges
     if content is None:
@@ -93,33 +86,22 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
         raise StageError(
             "wrong-file", 'ranges: expected {"tensors": {name: {"absmax": ...}}}, as `truehalf calibrate` writes it'
         )
-    problems = []
-    for key, kind, expected in (("samples", int, "a whole number"), ("warnings", Sequence, "a list of texts")):
-        if isinstance(value := content.get(key), str) or not isinstance(value, (kind, type(None))):
-            problems.append(f"{key}: expected {expected}, got {value!r}")
-    for key, read in {"tensors": _range, "inner": _inner}.items():
-        problems += _problems(content, key, read)
+    problems: list[str] = []
+    tensors = _entries(content, "tensors", _range, problems)
+    inner = _entries(content, "inner", _inner, problems)
     refuse("file-unreadable", "ranges: expected the JSON of `truehalf calibrate`, got", problems, _LISTED_PROBLEMS)
-    if content["tensors"] and all(entry["absmax"] is None for entry in content["tensors"].values()):
-        nothing = f"absmax is null for all {len(content['tensors'])} tensors"
-        raise StageError("too-few-samples", f"ranges: {nothing}; calibrate on samples that have rows")
-    return ranges_of(content)
+    return Ranges(tensors, inner, tuple(content.get("warnings") or ()), content)
 
 
-def _problems(content: RangesJson, key: str, read: Callable[[Any], object]) -> Iterator[str]:
-    """Entries that are not what `read` reads."""
-    entries = content.get(key)
-    if entries is not None and not isinstance(entries, Mapping):
-        yield f"{key}: expected a mapping by name, got {entries!r}"
-        return
-    for name, entry in (entries or {}).items():
-        if not isinstance(entry, Mapping):
-            yield f"{key}: {name!r}: expected a mapping, got {entry!r}"
-            continue
+def _entries(content: RangesJson, key: str, read: Callable[[Any], _Entry], problems: list[str]) -> dict[str, _Entry]:
+    """What `read` makes of each entry; a line in `problems` on each that it cannot read."""
+    found = {}
+    for name, entry in (content.get(key) or {}).items():
         try:
-            read(entry)
+            found[name] = read(entry)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            yield f"{key}: {name!r}: {typed_line(error)}, in {entry!r}"
+            problems.append(f"{key}: {name!r}: {typed_line(error)}, in {entry!r}")
+    return found
 
 
 def _range(entry: Mapping[str, Any]) -> TensorRange:

@@ -20,7 +20,6 @@ PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Attention")
 PrecisionName = StrEnum("PrecisionName", ["fp32", "fp16"])
 RuleSet = StrEnum("RuleSet", ["default", "autocast"])
 Placement = StrEnum("Placement", ["min_cut", "eager"])
-InitOverflow = StrEnum("InitOverflow", ["pin", "clamp"])
 Method = StrEnum("Method", ["convert", "half", "autocast"])
 
 
@@ -81,15 +80,13 @@ class Precision(Options):
         above=0,
         most=MAX,
     )
-    init_max: float | None = key(MAX, "a node with a weight |w| above this stays FP32", above=0, most=MAX)
-    init_overflow: InitOverflow = key(
-        InitOverflow.pin, "weights above 65504: pin keeps their nodes FP32; clamp stores 65504 instead"
+    init_max: float | None = key(
+        MAX, "a node with a weight |w| above this stays FP32; null: weights above 65504 become 65504", above=0, most=MAX
     )
     init_conversion_max_bytes: int | None = key(
         None, "larger weights stay float32 in the file and are cast at run time; null: no limit", least=1
     )
     inner: bool = key(True, "keep nodes FP32 whose inner sums, mean squares or logits exceed 65504")
-    integers: bool = key(True, "keep nodes FP32 that read constants of whole numbers above 2048, which FP16 may round")
     masks: bool = key(
         True, "clamp masks of -3.4e38 that only feed a Softmax; these and masks of -inf keep no node FP32"
     )

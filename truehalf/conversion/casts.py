@@ -8,7 +8,6 @@
     constant      Cast(constant, t)           ->  constant          exact: computed once
     duplicate     Cast(x, t), Cast(x, t)      ->  the first         exact
     unread        Shape(Cast(x, t))           ->  Shape(x)          exact; Size, too
-    like          CastLike(x, y: t)           ->  Cast(x, t)        exact
     dead          Cast(x, t) unread           ->  nothing           exact
 
 So f32 -> f16 -> f32 -> f16 -> f32 ends as x, and as f32 -> f16 -> f32 under `strict`, which leaves the two rules with
@@ -16,7 +15,7 @@ a rounding out. `moved` holds for whole regions of data movement (truehalf.ir.mo
 in is a Cast to m or a constant, what reads the results is a Cast to t or reads no values. A Cast from float to integer
 or bool truncates: no rule touches f32 -> i64 -> f32. No rule makes a Cast that runtimes lack (UINT8 to INT32). Where a
 Cast that goes wrote a graph output, the producer of its input takes the name over; a Cast of a graph input, or of what
-another output shows, stays.
+another output shows, stays, and so does a CastLike.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from truehalf.conversion.element_types import KNOWN, cast_tensor, chain_rule, has_cast
-from truehalf.ir.facts import all_nodes, cast_node, insert_after, is_op, producer_of
+from truehalf.ir.facts import all_nodes, insert_after, is_op, producer_of
 from truehalf.ir.moves import Region, regions
 from truehalf.ir.normalize import TYPED, Names
 from truehalf.ir.ops import Trait, has
@@ -81,9 +80,6 @@ class _Cleaning:
 
     def _graph(self, graph: ir.Graph) -> None:
         first: dict[tuple[ir.Value, str], ir.Value] = {}
-        for node in list(graph):
-            if is_op(node, "CastLike"):
-                self._name_type(graph, node)
         for cast in _casts(graph):
             if not _same_type(cast):
                 self._shorten(cast)
@@ -103,20 +99,6 @@ class _Cleaning:
             if not result.uses() and not result.is_graph_output():
                 graph.remove(cast, safe=True)
                 self.rules["dead"] += 1
-
-    def _name_type(self, graph: ir.Graph, like: ir.Node) -> None:
-        target = like.inputs[1].dtype if like.inputs[1] is not None else None
-        if target is None:
-            return
-        old = like.outputs[0]
-        cast = cast_node(_ends(like)[0], target, like.name or "", old.name or "")
-        cast.attributes.update(like.attributes)
-        new = cast.outputs[0]
-        new.shape = old.shape
-        graph.insert_after(like, cast)
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        graph.remove(like, safe=True)
-        self.rules["like"] += 1
 
     def _new_cast(self, source: ir.Value, dtype: ir.DataType | None, like: ir.Node) -> ir.Value:
         """A Cast directly after its input, or before all nodes of its graph, with the attributes of another."""

@@ -19,7 +19,8 @@ from truehalf.conversion.report import CastsReport
 from truehalf.conversion.rules.base import Decision
 from truehalf.errors import StageError
 from truehalf.files import check_outputs
-from truehalf.ir.facts import model_facts
+from truehalf.ir.facts import is_op, model_facts
+from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
 from truehalf.ir.proto.names import graphs_of
 from truehalf.ir.proto.plugins import as_in_file
@@ -34,7 +35,8 @@ def clean_casts(
         model_path: may be unsorted and may hold the same node twice, as ONNX Runtime's float16 converter writes it.
             Bodies of If, Loop and Scan are cleaned; functions of the model stay as they are, and their Casts do not
             count.
-        out_path: ONNX file to write, another one; inputs and outputs keep name, order and type.
+        out_path: ONNX file to write, another one; inputs and outputs keep name, order and type. Where Casts read
+            weights that are listed among the inputs (CenterFace, IR version 4), weights are inputs no longer.
         strict: keep to the rules that change no value at all; otherwise f32 -> f16 -> f32 loses its rounding.
         fold_max_bytes: the Cast of a larger constant is left to the runtime; None: all are computed here. A file that
             was converted with init_conversion_max_bytes keeps its run-time Casts only when this is the same number.
@@ -47,6 +49,9 @@ def clean_casts(
     proto = read_proto(model_path)
     repeated = drop_repeated_nodes(proto.graph)
     model = as_in_file(adopt_proto(proto, model_path))
+    listed = (value for value in model.graph.inputs if value.is_initializer())
+    if any(is_op(reader, "Cast") for value in listed for reader in value.consumers()):
+        WeightsApart(of_any_version=True)(model)
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes)
     save_model(model, out_path)

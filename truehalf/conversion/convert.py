@@ -3,42 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
 from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.ranges_form import Ranges, RangesJson, ranges_of, read_ranges
+from truehalf.calibration.ranges_form import Ranges, RangesJson, TensorRange, read_ranges
 from truehalf.codes import coded
-from truehalf.config.precision import Placement, Precision, PrecisionName
+from truehalf.config.precision import Placement, Precision, PrecisionName, RuleSet
 from truehalf.conversion import partition
 from truehalf.conversion.decide import Decisions, decide
 from truehalf.conversion.options import check_names, unmatched_fp16_ops
-from truehalf.conversion.ports import FP16, io_type_of, ports
-from truehalf.conversion.report import Decision, Fp16Report, conversion_report, coverage, float_outputs, row
-from truehalf.conversion.rewrite import ConversionReport, Rewrite
+from truehalf.conversion.ports import becomes_half, ports
+from truehalf.conversion.report import LISTED_NODES, Decision, Fp16Report, entry, fp32_rows
+from truehalf.conversion.rewrite import Rewrite
 from truehalf.conversion.rules import base
 from truehalf.conversion.rules.custom import custom_rule_of
-from truehalf.conversion.rules.interface import interface_decides, interface_overflows
 from truehalf.data.model_samples import model_samples
 from truehalf.data.samples import Feeds
 from truehalf.errors import StageError
+from truehalf.float16 import MAX
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.ir.arithmetic import flops
-from truehalf.ir.facts import all_values, fixed_batch, model_facts
+from truehalf.ir.facts import all_nodes, all_values, fixed_batch, model_facts
 from truehalf.ir.inlining import WeightsApart, said_of, weights_taken_out
 from truehalf.ir.model_file import PRECISION_KEY, UNFUSED_KEY
 from truehalf.ir.normalize import PREPARE, InferTypes, concrete_shapes
 from truehalf.ir.opset import ToOpset
 from truehalf.ir.passes import Done, Pass
 from truehalf.ir.proto.plugins import as_in_file, not_run
+from truehalf.ir.slots import is_float32
 from truehalf.progress import step
 from truehalf.runtime.types import infer_open_types
 
 PLACEMENTS = {Placement.min_cut: partition.min_cut, Placement.eager: partition.eager}
+_DEARER = "its neighbours are FP32, and casts would cost more than FP32 does"
 
 
 @dataclass(frozen=True)
@@ -47,22 +50,29 @@ class ConversionResult:
 
     Attributes:
         decisions: verdict and reason of every judged node.
-        masks: attention masks, and what became of each, one line each.
         fp16: the judged nodes that run in FP16; control flow when all that it passes on is FP16.
         fp16_arithmetic: their share of the arithmetic of all judged nodes, 0 to 1; None where there is none.
-        placed, naive, unforced: cost of the placement that was made, of the naive one, and of the cheapest one if
-            fp16_ops forced no operator (truehalf.conversion.partition).
-        conversion: counts of Casts and weights.
+        placed, naive: cost of the placement that was made and of the naive one (truehalf.conversion.partition).
+        counts: of Casts (truehalf.conversion.rewrite.Rewrite).
     """
 
     decisions: Decisions
-    masks: Sequence[str]
     fp16: frozenset[ir.Node]
     fp16_arithmetic: float | None
     placed: partition.Cost
     naive: partition.Cost
-    unforced: partition.Cost
-    conversion: ConversionReport
+    counts: Mapping[str, int]
+
+    def rows(self) -> list[Decision]:
+        """Make the rows of decisions.json."""
+        return [self._row(node, decision) for node, decision in self.decisions.nodes.items()]
+
+    def _row(self, node: ir.Node, decision: base.Decision) -> Decision:
+        if decision.rule == "any_type":
+            return entry(node, "any", decision)
+        if decision.verdict is base.Verdict.free and node not in self.fp16:
+            decision = replace(decision, rule="placement", reason=_DEARER)
+        return entry(node, "fp16" if node in self.fp16 else "fp32", decision)
 
 
 def convert_to_fp16(
@@ -85,28 +95,42 @@ def convert_to_fp16(
     Raises:
         StageError: see truehalf.conversion.decide.decide.
     """
-    sizes = {} if ranges is None else ranges.sizes()
-    shapes, keep = concrete_shapes(model, input_shapes, sizes), precision.keep_io_types
-    decisions = decide(model, ranges, precision, pins=pins)
-    decisions.warnings.extend(interface_overflows(model, ranges, io_type_of(keep, decisions.exact)))
-    decisions.warnings.extend(interface_decides(model, decisions.exact, io_type_of(keep)))
+    shapes = concrete_shapes(model, input_shapes, {} if ranges is None else ranges.sizes())
+    decisions = decide(model, ranges, precision, pins)
+    decisions.warnings.extend(_border_warnings(model, ranges, precision, decisions))
     movable = [node for node, decision in decisions.nodes.items() if decision.verdict is not base.Verdict.fp32]
-    found = ports(model, movable, keep, precision.init_conversion_max_bytes, decisions.exact)
+    found = ports(model, movable, precision.keep_io_types, precision.init_conversion_max_bytes, decisions.exact)
     problem = partition.problem(found, decisions.nodes, shapes)
     assignment = PLACEMENTS[precision.placement](problem)
     placed, naive = partition.cost(problem, assignment), partition.cost(problem, partition.eager(problem))
-    free = partition.problem(found, partition.unforced(decisions.nodes), shapes)
-    unforced = partition.cost(free, partition.min_cut(free))
     fp16 = frozenset(partition.nodes_in_fp16(found, assignment))
     arithmetic = {node: flops(node, shapes) for node in decisions.nodes}
     total = sum(arithmetic.values())
     share = sum(arithmetic[node] for node in arithmetic if node in fp16) / total if total else None
-    in_fp16 = {mask: any(assignment.get(node) == FP16 for node in mask.nodes) for mask in decisions.masks}
-    clamped = [mask.constant for mask, needed in in_fp16.items() if needed and mask.is_clamped]
-    masks = [mask.line(in_fp16=needed) for mask, needed in in_fp16.items()]
-    rewrite = Rewrite(found, assignment, clamped)
-    conversion = ConversionReport(rewrite(model).counts, rewrite.losses)
-    return ConversionResult(decisions, masks, fp16, share, placed, naive, unforced, conversion)
+    counts = Rewrite(found, assignment, decisions.masks)(model).counts
+    return ConversionResult(decisions, fp16, share, placed, naive, counts)
+
+
+def _border_warnings(model: ir.Model, ranges: Ranges | None, precision: Precision, decisions: Decisions) -> list[str]:
+    """A line for each graph input or output that becomes float16 and was measured beyond it, which no pin prevents, and
+    for each input that stays float32 unasked, as it decides a shape.
+    """
+    keep, lines = precision.keep_io_types, []
+    for kind, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
+        for value in values:
+            if not is_float32(value) or not becomes_half(value, keep):
+                continue
+            known = ranges.tensors.get(value.name or "", TensorRange()) if ranges is not None else TensorRange()
+            if not becomes_half(value, keep, decisions.exact):
+                lines.append(
+                    f"graph input {value.name!r} stays float32, though keep_io_types does not name it: it decides a "
+                    "shape, an index or a trip count, which float16 rounds"
+                )
+            elif (known.absmax or 0.0) > MAX:
+                reaches = f"reaches |x| = {known.absmax:.4g} > 65504 on sample {known.sample}"
+                line = f"graph {kind} {value.name!r} becomes float16 but {reaches}; keep_io_types keeps it float32"
+                lines.append(line)
+    return lines
 
 
 # --- a whole model ----------------------------------------------------------------------------------------------------
@@ -126,16 +150,12 @@ class Conversion:
     model: ir.Model
     decisions: Sequence[Decision]
     is_converted: bool
-    _found: Fp16Report = field(repr=False)
-    _rewritten: ConversionReport | None = field(default=None, repr=False)
+    _report: Fp16Report = field(repr=False)
     ranges: RangesJson | None = field(default=None, repr=False)
 
     def report(self) -> Fp16Report:
-        """What was done.
-
-        Elements of large weights are counted when they are rounded: here, unless the model was written before.
-        """
-        return self._found if self._rewritten is None else self._rewritten.added_to(self._found)
+        """What was done."""
+        return self._report
 
 
 def convert_model(
@@ -166,69 +186,63 @@ def convert_model(
     """
     if precision.custom_rule is not None:
         custom_rule_of(precision.custom_rule)  # before the work
-    check_names(model, precision, input_shapes)
+    check_names(model, precision)
     if reason := _no_work(model, precision):
         typed = as_in_file(model).clone()
         InferTypes()(typed)
-        skipped = Fp16Report(status="skipped", reason=reason, model=model_facts(typed))
-        return Conversion(model, [], False, skipped)
+        return Conversion(model, [], False, Fp16Report(status="skipped", reason=reason, model=model_facts(typed)))
     if not precision.weights_as_inputs:
         WeightsApart(of_any_version=True)(model)
     taken_out = weights_taken_out(model)
-    no_inputs = [f"{said_of(taken_out)}; precision.weights_as_inputs=true leaves them inputs"] if taken_out else []
-    raised = ToOpset(precision.opset)(model)
+    notes = [f"{said_of(taken_out)}; precision.weights_as_inputs=true leaves them inputs"] if taken_out else []
+    notes += ToOpset(precision.opset)(model).notes()
     PREPARE(model)
     infer_open_types(model)
-    if calibration is None:
-        measured = read_ranges(ranges)
-    else:
+    if calibration is not None:
         feeds = Feeds(model_samples(calibration, model), fixed_batch(model))
-        first = feeds[0]
-        if replaced := [name for name in taken_out if name in first]:
-            is_weight = f"samples give values of {', '.join(map(repr, replaced))}, which the model holds as weights"
-            raise StageError("in-conflict", f"{is_weight}; leave them out, or set precision.weights_as_inputs=true")
-        measured = ranges_of(calibrate(model, feeds, nonfinite_outputs="warn"))
-        if input_shapes is None:
-            input_shapes = {name: array.shape for name, array in first.items()}
-    covered = coverage(float_outputs(model), measured)
+        _check_no_weights(taken_out, feeds[0])
+        ranges = calibrate(model, feeds, nonfinite_outputs="warn")
+        input_shapes = input_shapes or {name: array.shape for name, array in feeds[0].items()}
+    measured = read_ranges(ranges)
+    not_done = _not_done(model, precision, measured)
     unrun = not_run(model)
     if unrun is not None:
         model = as_in_file(model)
         PREPARE(model)
         infer_open_types(model)
-    unmatched, lines = unmatched_fp16_ops(model, precision)
+        notes.insert(0, unrun)
+    unmatched = unmatched_fp16_ops(model, precision)
+    notes += unmatched.values()
     with step("convert"):
         result = convert_to_fp16(model, measured, precision, input_shapes, pins)
     RestateIo()(model)
-    model.metadata_props[PRECISION_KEY] = (
-        f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
-    )
+    stamp = f"fp16 by truehalf, rules {precision.rules.value}, placement {precision.placement.value}"
+    model.metadata_props[PRECISION_KEY] = stamp
     if result.decisions.unfused:
         model.metadata_props[UNFUSED_KEY] = json.dumps(result.decisions.unfused)
-    rows = [row(node, decision, result) for node, decision in result.decisions.nodes.items()]
-    report = conversion_report(rows, result, precision, covered)
-    facts, warnings = model_facts(model), measured.warnings if measured is not None else ()
+    rows, facts = result.rows(), model_facts(model)
+    kept, verdicts = fp32_rows(rows), dict(sorted(Counter(row["rule"] for row in rows).items()))
     if not result.fp16:
-        rules = ", ".join(f"{rule} {count}" for rule, count in report.verdicts.items())
+        rules = ", ".join(f"{rule} {count}" for rule, count in verdicts.items())
         stay = f"all {len(rows)} float nodes stay FP32 ({rules})" if rows else "the model has no float32 node"
-        nothing = f"nothing was converted: {stay}"
-        lines.append(coded("nothing-in-fp16", nothing))
-    report = replace(
-        report,
-        unmatched_selectors=[*report.unmatched_selectors, *map(str, unmatched)],
+        notes.append(coded("nothing-in-fp16", f"nothing was converted: {stay}"))
+    report = Fp16Report(
+        verdicts=verdicts,
+        fp32_nodes_total=len(kept),
+        fp32_nodes=kept[:LISTED_NODES],
         fp16_fraction=facts["fp16_fraction"],
-        warnings=[
-            *([unrun] if unrun else []),
-            *no_inputs,
-            *raised.notes(),
-            *lines,
-            *warnings,
-            *result.decisions.warnings,
-        ],
+        fp16_arithmetic=result.fp16_arithmetic,
+        costs={"placed": asdict(result.placed), "naive": asdict(result.naive)},
+        casts_to_fp16=result.counts.get("casts_to_fp16", 0),
+        casts_to_fp32=result.counts.get("casts_to_fp32", 0),
+        masks=[str(value.name) for value in result.decisions.masks],
+        unfused_attention=result.decisions.unfused,
+        unmatched_selectors=[*map(str, result.decisions.unmatched), *unmatched],
+        warnings=[*notes, *(measured.warnings if measured is not None else ()), *result.decisions.warnings],
+        not_done=not_done,
         model=facts,
     )
-    content = None if measured is None else measured.content
-    return Conversion(model, rows, True, report, result.conversion, content)
+    return Conversion(model, rows, True, report, None if measured is None else measured.content)
 
 
 def _no_work(model: ir.Model, precision: Precision) -> str | None:
@@ -249,6 +263,35 @@ def _types(model: ir.Model) -> set[str]:
     return {value.dtype.name for value in all_values(model) if value.dtype is not None}
 
 
+def _check_no_weights(taken_out: Sequence[str], feed: Mapping[str, Any]) -> None:
+    if replaced := [name for name in taken_out if name in feed]:
+        is_weight = f"samples give values of {', '.join(map(repr, replaced))}, which the model holds as weights"
+        raise StageError("in-conflict", f"{is_weight}; leave them out, or set precision.weights_as_inputs=true")
+
+
+def _not_done(model: ir.Model, precision: Precision, ranges: Ranges | None) -> list[str]:
+    """Name the rules that are on and can judge nothing: there are no ranges, or they are of another model."""
+    written = {value for node in all_nodes(model) for value in node.outputs}
+    floats = {value.name for value in (*written, *model.graph.inputs) if is_float32(value)}
+    code, why = "needs-value", "no calibration was given"
+    if ranges is not None:
+        measured = {name for name, entry in ranges.tensors.items() if entry.absmax is not None}
+        if not floats or floats & measured:
+            return []
+        code, why = "needs-value", "the samples have no element to measure"
+        if not floats & set(ranges.tensors):
+            code, why = "wrong-file", "the ranges are of another model (none is of a tensor of this one)"
+    is_default = precision.rules is RuleSet.default
+    asked = {
+        "safety_factor": is_default,
+        "data_max": precision.data_max is not None,
+        "inner": is_default and precision.inner,
+        "masks": is_default and precision.masks,
+    }
+    named = ", ".join(name for name, is_on in asked.items() if is_on)
+    return [coded(code, f"{named}: {why}, so no node was judged by measured ranges")] if named else []
+
+
 class RestateIo(Pass):
     """Makes the I/O specification that travels with a model say float16 where the model now does."""
 
@@ -258,9 +301,9 @@ class RestateIo(Pass):
         spec_inside(model)  # raises where it is none; what it says besides is kept as it stands
         spec = json.loads(model.metadata_props[SPEC_KEY])
         types = {value.name: value.dtype for value in [*model.graph.inputs, *model.graph.outputs]}
-        for entry in [*spec.get("inputs", []), *spec.get("outputs", [])]:
-            dtype = types.get(entry["name"])
+        for stated in [*spec.get("inputs", []), *spec.get("outputs", [])]:
+            dtype = types.get(stated["name"])
             if dtype is not None:
-                entry["dtype"] = {"FLOAT": "float32", "FLOAT16": "float16"}.get(dtype.name, dtype.name.lower())
+                stated["dtype"] = {"FLOAT": "float32", "FLOAT16": "float16"}.get(dtype.name, dtype.name.lower())
                 done.counts["ends"] += 1
         model.metadata_props[SPEC_KEY] = json.dumps(spec)

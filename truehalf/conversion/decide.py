@@ -7,9 +7,8 @@
     op_include_list, node_, scope_, pattern_         listed: FP16, whatever the block lists and candidate rules say
     op_block_list, node_, scope_, pattern_           listed: FP32
     measured                          a check of an earlier conversion has found that it must stay FP32
-    declared, init_max, init_overflow, data_max,     candidate rules: FP32 (truehalf.conversion.rules)
-    inner, integers, epsilon, variance,
-    reduction_depth, custom_rule, nonfinite, unmeasured
+    declared, init_max, data_max, inner, epsilon,    candidate rules: FP32 (truehalf.conversion.rules)
+    variance, reduction_depth, custom_rule, unmeasured
     fp16_ops                          operator types that run in FP16 whatever their casts cost; by default matrix
                                       products and convolutions
     fused_attention                   FP16 keeps an attention fused (truehalf.conversion.rules.attention)
@@ -30,16 +29,14 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from truehalf.calibration.ranges_form import Ranges
-from truehalf.config.precision import InitOverflow, Precision, RuleSet
-from truehalf.conversion.masks import Mask, Masks, find_masks
-from truehalf.conversion.rules import activations, constants
+from truehalf.config.precision import Precision, RuleSet
+from truehalf.conversion.masks import Masks, find_masks
+from truehalf.conversion.rules import limits
 from truehalf.conversion.rules.attention import keep_fused
-from truehalf.conversion.rules.base import CustomRule, Decision, RuleContext, Verdict
+from truehalf.conversion.rules.base import Decision, RuleContext, Verdict
 from truehalf.conversion.rules.custom import custom, custom_rule_of, declared
 from truehalf.conversion.rules.epsilons import epsilons
-from truehalf.conversion.rules.nonfinite import nonfinite
 from truehalf.conversion.rules.structure import is_judged, sealed_nodes, structure
-from truehalf.conversion.rules.sums import depth, inner
 from truehalf.conversion.rules.variance import variance
 from truehalf.conversion.shape_arithmetic import ShapeArithmetic, shape_arithmetic
 from truehalf.ir.facts import all_nodes, is_op
@@ -57,7 +54,7 @@ class Decisions:
         nodes: every node that has a float32 input or output, in graph order, subgraphs included.
         unmatched: selectors that matched no node.
         warnings: one line each.
-        masks: constants that only mask.
+        masks: constants below -65504 that only mask.
         exact: values that decide a shape, an index or a trip count.
         unfused: attentions that the decisions do not leave in one kernel, by name of the Softmax, and why.
     """
@@ -65,7 +62,7 @@ class Decisions:
     nodes: dict[ir.Node, Decision]
     unmatched: list[Selector] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    masks: list[Mask] = field(default_factory=list)
+    masks: list[ir.Value] = field(default_factory=list)
     exact: frozenset[ir.Value] = frozenset()
     unfused: dict[str, str] = field(default_factory=dict)
 
@@ -74,7 +71,6 @@ def decide(
     model: ir.Model,
     ranges: Ranges | None,
     precision: Precision,
-    custom_rule: CustomRule | None = None,
     pins: Mapping[str, Decision] | None = None,
 ) -> Decisions:
     """Judge every node that has a float32 input or output.
@@ -83,7 +79,6 @@ def decide(
         model: normalized (names, types known). Nothing in it is changed.
         ranges: what was measured; None: no range rule speaks.
         precision: thresholds and lists.
-        custom_rule: in place of the one that `precision` names.
         pins: by node name, the decision that a check of an earlier conversion came to.
 
     Raises:
@@ -93,8 +88,7 @@ def decide(
     blocked, included = select(model, blocks), select(model, includes)
     unmatched = [*blocked.unmatched, *included.unmatched]
     warnings = [unmatched_message(selector, model) for selector in unmatched]
-    if custom_rule is None and precision.custom_rule is not None:
-        custom_rule = custom_rule_of(precision.custom_rule)
+    custom_rule = None if precision.custom_rule is None else custom_rule_of(precision.custom_rule)
     context = RuleContext(model, ranges, precision, custom_rule)
     finds_masks = precision.masks and precision.rules is RuleSet.default
     masks = find_masks(model, ranges, context.constant) if finds_masks else Masks()
@@ -103,28 +97,11 @@ def decide(
     judge = _Judge(context, blocked, included, region, pins or {})
     nodes = {node: judge.decision(node) for node in all_nodes(model) if is_judged(node)}
     unfused = keep_fused(model, nodes, decides=precision.rules is RuleSet.default)
-    warnings += _clamped(nodes, context)
-    warnings += masks.refused
-    exact = frozenset(region.values)
-    return Decisions(nodes, unmatched, warnings, masks.found, exact, unfused)
+    return Decisions(nodes, unmatched, [*warnings, *masks.refused], masks.clamped, frozenset(region.values), unfused)
 
 
 def _lists(precision: Precision, use: str) -> Lists:
     return Lists(*(tuple(getattr(precision, f"{kind}_{use}_list")) for kind in ("op", "node", "scope", "pattern")))
-
-
-def _clamped(nodes: Mapping[ir.Node, Decision], context: RuleContext) -> list[str]:
-    """Constants that include lists clamp against init_overflow: one line for each such node."""
-    if context.precision.init_overflow is not InitOverflow.pin:
-        return []
-    listed = (node for node, decision in nodes.items() if decision.rule.endswith("include_list"))
-    found = ((node, constants.beyond_float16(node, context)) for node in listed)
-    return [
-        f"{nodes[node].reason.partition(';')[0]}: {node.op_type} {node.name!r} has constant {beyond[0]!r} in float16, "
-        f"where |w| = {beyond[1]:.4g} becomes 65504"
-        for node, beyond in found
-        if beyond is not None
-    ]
 
 
 class _Judge:
@@ -148,7 +125,7 @@ class _Judge:
             reason = f"it decides {decided}: shapes, indices and trip counts are computed in FP32"
             settled = Decision(Verdict.fp32, "shape_arithmetic", reason)
         if settled is None and self._context.precision.rules is RuleSet.default:
-            settled = activations.overflow(node, self._context)
+            settled = limits.overflow(node, self._context)
         if settled is not None:
             return settled
         if include is not None:
@@ -183,18 +160,15 @@ def _is_quantized(node: ir.Node) -> bool:
 
 def _candidate_rules(context: RuleContext) -> list[Rule]:
     if context.precision.rules is RuleSet.autocast:
-        return [constants.init_max, activations.data_max, depth]
+        return [limits.init_max, limits.data_max, limits.depth]
     return [
         declared,
-        constants.init_max,
-        constants.init_overflow,
-        activations.data_max,
-        inner,
-        constants.integers,
+        limits.init_max,
+        limits.data_max,
+        limits.inner,
         epsilons(context),
         variance(context),
-        depth,
+        limits.depth,
         custom,
-        nonfinite(context),
-        activations.unmeasured,
+        limits.unmeasured,
     ]

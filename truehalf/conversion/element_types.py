@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from truehalf.conversion.rounding import Losses, half
+from truehalf.conversion.rounding import LAZY_FROM, half
 
 _T = ir.DataType
 _FLOATS = {_T.FLOAT16, _T.BFLOAT16, _T.FLOAT, _T.DOUBLE}
@@ -21,7 +21,6 @@ _BITS = (
 )
 _SIGNIFICAND = {_T.FLOAT16: 11, _T.BFLOAT16: 8, _T.FLOAT: 24, _T.DOUBLE: 53}
 KNOWN = _FLOATS | set(_BITS)
-_LAZY_FROM = 1 << 20  # bytes; the Cast of a larger constant is computed when the model is saved
 _FLOAT_HOLDS = {(_T.FLOAT16, _T.FLOAT), (_T.BFLOAT16, _T.FLOAT)} | {(s, _T.DOUBLE) for s in _FLOATS}
 
 
@@ -61,12 +60,12 @@ def has_cast(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
 def cast_tensor(tensor: ir.TensorProtocol, dtype: ir.DataType, name: str) -> ir.TensorProtocol:
     """The Cast of a tensor for which `has_cast`; of a large one it is computed when it is read."""
     if (tensor.dtype, dtype) == (_T.FLOAT, _T.FLOAT16):
-        return half(tensor, name, Losses(), clamp=None)
+        return half(tensor, name, clamps=False)
 
     def result() -> ir.TensorProtocol:
         with np.errstate(over="ignore"):
             return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=name)
 
-    if tensor.nbytes <= _LAZY_FROM:
+    if tensor.nbytes <= LAZY_FROM:
         return result()
     return ir.LazyTensor(result, dtype, ir.Shape(tensor.shape.numpy()), name=name)

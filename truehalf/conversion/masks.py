@@ -26,7 +26,7 @@ from truehalf.calibration.ranges_form import Ranges
 from truehalf.conversion.rules.facts import ConstantFacts, facts_of
 from truehalf.float16 import MAX
 from truehalf.ir import ops
-from truehalf.ir.facts import all_nodes, is_op
+from truehalf.ir.facts import all_nodes, is_op, reached
 from truehalf.ir.ops import Trait
 from truehalf.ir.slots import is_float32
 
@@ -37,37 +37,17 @@ _MOVES = (ops.MOVES - ops.with_trait(Trait.FILLS | Trait.CHOOSES | Trait.SIZED_B
 _ATTENTION_MASK = 3  # input of Attention, opset 23
 
 
-@dataclass(frozen=True)
-class Mask:
-    """A constant that masks.
-
-    Attributes:
-        lowest: its smallest element, as text.
-        nodes: the nodes between it and the operators that it ends in, these included.
-        is_clamped: whether it has finite elements below -16384, which become that.
-    """
-
-    constant: ir.Value
-    lowest: str
-    nodes: tuple[ir.Node, ...]
-    is_clamped: bool
-
-    def line(self, *, in_fp16: bool) -> str:
-        """Say in one line that the constant was clamped, or that its nodes stay FP32."""
-        done = f": clamped to {LEVEL:g}" if in_fp16 else ", in FP32 nodes only"
-        return f"{self.constant.name!r} ({self.lowest}) only masks{done if self.is_clamped else ''}"
-
-
 @dataclass
 class Masks:
     """The masks of a model.
 
     Attributes:
+        clamped: constants with finite elements below -16384, which become that.
         tensors: names of the masks and of the tensors on their ways, which no range rule judges.
         refused: a line for each constant below -65504 that reaches a Softmax and has another use.
     """
 
-    found: list[Mask] = field(default_factory=list)
+    clamped: list[ir.Value] = field(default_factory=list)
     tensors: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
 
@@ -87,17 +67,16 @@ def find_masks(
     for constant in _constants(model):
         way = _Way(ranges)
         way.follow(constant)
-        if not way.ends or (known := facts(constant)) is None or not (known.neginf or known.lowest < _LARGE):
+        if not way.masks or (known := facts(constant)) is None or not (known.neginf or known.lowest < _LARGE):
             continue
-        lowest = "-inf" if known.neginf else f"{known.lowest:.4g}"
         names = {value.name for value in way.values if value.name}
         if way.problem is None:
-            masks.found.append(Mask(constant, lowest, tuple(way.nodes), known.lowest < LEVEL))
             masks.tensors |= names
+            masks.clamped += [constant] if known.lowest < LEVEL else []
         else:
             others |= names
             if known.lowest < -MAX:
-                masks.refused.append(f"{constant.name!r} ({lowest}) is not clamped: {way.problem}")
+                masks.refused.append(f"{constant.name!r} ({known.lowest:.4g}) is not clamped: {way.problem}")
     masks.tensors -= others  # where a mask meets a constant that is none, ranges judge
     return masks
 
@@ -113,45 +92,40 @@ def _constants(model: ir.Model) -> Iterator[ir.Value]:
 
 
 class _Way:
-    """The nodes and values that a constant's elements pass, up to the Softmaxes.
+    """What a constant's elements pass, up to the Softmaxes.
 
     Attributes:
-        nodes, values: on the way, in any order.
-        ends: nodes that it masks.
+        values: on the way.
+        masks: whether it ends in a Softmax or in an Attention's mask.
         problem: why it does not only mask; None where it does.
     """
 
     def __init__(self, ranges: Ranges | None) -> None:
         self._tensors = ranges.tensors if ranges is not None else {}
-        self.nodes: dict[ir.Node, None] = {}
         self.values: set[ir.Value] = set()
-        self.ends: list[ir.Node] = []
+        self.masks = False
         self.problem: str | None = None
 
     def follow(self, constant: ir.Value) -> None:
-        waiting = [constant]
-        while waiting:
-            value = waiting.pop()
-            if value in self.values:
-                continue
+        for value in reached([constant], self._written):
             self.values.add(value)
             if value.is_graph_output():
                 self.problem = f"it reaches the output {value.name!r}"
-            for node, position in value.uses():
-                if ops.has(node, Trait.SHAPE_ONLY):
-                    continue
-                self.nodes[node] = None
-                if is_op(node, "Softmax") or (is_op(node, "Attention") and position == _ATTENTION_MASK):
-                    self.ends.append(node)
-                elif reason := self._refusal(node, position):
-                    self.problem = self.problem or reason
-                else:
-                    waiting += node.outputs
+
+    def _written(self, value: ir.Value) -> Iterator[ir.Value]:
+        """What the readers of a value write of it, but for those that it masks."""
+        for node, position in value.uses():
+            if is_op(node, "Softmax") or (is_op(node, "Attention") and position == _ATTENTION_MASK):
+                self.masks = True
+            elif reason := self._refusal(node, position):
+                self.problem = self.problem or reason
+            elif not ops.has(node, Trait.SHAPE_ONLY):
+                yield from node.outputs
 
     def _refusal(self, node: ir.Node, position: int) -> str | None:
         """Give the reason why a mask does not pass a node; None if it does."""
-        passes = node.op_type in _JOINS or (node.op_type in _MOVES and position in ops.moved_inputs(node))
-        if node.domain != "" or not passes:
+        passes = is_op(node, *_JOINS) or (is_op(node, *_MOVES) and position in ops.moved_inputs(node))
+        if not passes and not ops.has(node, Trait.SHAPE_ONLY):
             return f"{node.op_type} {node.name!r} reads it, too"
         if node.op_type == "Mul":
             factor = node.inputs[1 - position]

@@ -3,9 +3,8 @@
 `min_cut` gives the free owners the assignment of least cost. In bytes of memory traffic at the given shapes, with n the
 elements of a tensor:
 
-    cast(t) = 6 n + LAUNCH       4n + 2n bytes read and written; once for a tensor and direction, however many read it
-    fp32(v) = 2 (n1 + n2 + ...)  what an owner reads and writes more in FP32, plus its arithmetic * BYTES_PER_FLOP
-                                 (nothing for a Reshape and its like, which move nothing)
+    cast(t) = 6 n + CAST         4n + 2n bytes read and written; once for a tensor and direction, however many read it
+    fp32(v) = 2 (n1 + n2 + ...)  what an owner reads and writes more in FP32 (nothing for a Reshape and its like)
 
     both(w) = 2 n                the float16 copy of a weight that is stored in both types, as its readers differ
 
@@ -35,7 +34,7 @@ as infinite. Where U is above 2^29 bytes, costs are divided by a unit, and the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
@@ -43,15 +42,12 @@ import onnx_ir as ir
 
 from truehalf.conversion.ports import FP16, FP32, End, Owner, Ports, Slot, Tensor, type_at
 from truehalf.conversion.rules.base import Decision, Verdict
-from truehalf.ir.arithmetic import flops
 from truehalf.ir.normalize import elements
 from truehalf.ir.ops import Trait, has
 
-# A launch costs 3 to 5 microseconds; a T4 moves 1 MB in 3 microseconds. Faster memory makes a launch dearer in bytes.
-LAUNCH = 1 << 20
-# FP32 without tensor cores against FP16 with them: on a T4 8 and 65 TFLOP/s beside 0.3 TB/s, on an H200 67 and 990
-# beside 4.8: between 0.03 and 0.07 bytes for each operation.
-BYTES_PER_FLOP = 0.05
+# A launch of 3 to 5 microseconds is worth 1 MiB on a T4, and more on faster memory. As TensorRT for RTX compiles the
+# embedded D-FINE, 22 of its 23 casts are no launch: they vanish at the borders of kernels.
+CAST = 1 << 16
 _LIMIT = 2**29
 
 Assignment = dict[Owner, ir.DataType]
@@ -67,7 +63,7 @@ class Link:
 
     @property
     def cost(self) -> int:
-        return self.cast_bytes + LAUNCH
+        return self.cast_bytes + CAST
 
 
 @dataclass(frozen=True)
@@ -119,14 +115,6 @@ def problem(ports: Ports, decisions: Mapping[ir.Node, Decision], shapes: Mapping
     weights = (_weight(each, shapes) for each in ports.tensors if each.constant)
     several = (weight for weight in weights if len(weight.readers) > 1)
     return Problem(fixed, fp32, tuple(link for link in links if link.readers), tuple(several))
-
-
-def unforced(decisions: Mapping[ir.Node, Decision]) -> dict[ir.Node, Decision]:
-    """The decisions where operators that are wanted in FP16 (fp16_ops) are free, too."""
-    return {
-        node: replace(decision, verdict=Verdict.free) if decision.rule == "fp16_ops" else decision
-        for node, decision in decisions.items()
-    }
 
 
 def eager(problem: Problem) -> Assignment:
@@ -183,8 +171,7 @@ def _readers(tensor: Tensor) -> tuple[End, ...]:
 def _fp32_cost(owner: Owner, ports: Ports, shapes: Mapping[ir.Value, tuple[int, ...]]) -> int:
     if isinstance(owner, Slot) or has(owner, Trait.VIEW):
         return 0
-    moved = sum(elements(shapes.get(value)) for value in ports.slots[owner].values(owner))
-    return 2 * moved + int(BYTES_PER_FLOP * flops(owner, shapes))
+    return 2 * sum(elements(shapes.get(value)) for value in ports.slots[owner].values(owner))
 
 
 class _Network:

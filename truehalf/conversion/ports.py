@@ -11,7 +11,7 @@ Scan, ...) stay FP32, and so does what they read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -98,105 +98,80 @@ def ports(
         init_conversion_max_bytes: larger float32 initializers stay FP32 and are cast at run time; None: none does.
         exact: float32 values that stay so: an If puts them out as such, and a Cast reads them as such.
     """
-    io_type = io_type_of(keep_io_types, exact)
-    return _Finder(model, set(movable), io_type, init_conversion_max_bytes, set(exact)).found()
+    finder = _Finder(model, {*movable}, {*exact}, keep_io_types)
+    limit, outputs = init_conversion_max_bytes, finder.uses_as_output()
+    for graph in _graphs(model):
+        for value, producer in finder.values(graph):
+            if value.name and is_float32(value):
+                uses = [Use(use.node, use.idx, finder.input_end(use.node, use.idx)) for use in value.uses()]
+                constant = value.const_value if value.is_initializer() and not value.is_graph_input() else None
+                stored = constant is not None and (limit is None or constant.nbytes <= limit)
+                finder.ports.tensors.append(Tensor(value, graph, producer, (*uses, *outputs.get(value, ())), stored))
+    return finder.ports
 
 
-def io_type_of(
-    keep_io_types: bool | Collection[str], exact: Collection[ir.Value] = ()
-) -> Callable[[str | None], ir.DataType]:
-    """The type of a float32 graph input or output, by name; arguments as in `ports`."""
-    if keep_io_types is True:
-        return lambda name: FP32
-    kept = {value.name for value in exact if value.is_graph_input()}
-    kept |= set() if keep_io_types is False else set(keep_io_types)
-    return lambda name: FP32 if name in kept else FP16
+def becomes_half(value: ir.Value, keep_io_types: bool | Collection[str], exact: Collection[ir.Value] = ()) -> bool:
+    """Whether a float32 graph input or output becomes float16; arguments as in `ports`."""
+    kept = keep_io_types if isinstance(keep_io_types, bool) else value.name in keep_io_types
+    return not kept and not (value.is_graph_input() and value in exact)
 
 
 class _Finder:
     def __init__(
-        self,
-        model: ir.Model,
-        movable: set[ir.Node],
-        io_type: Callable[[str | None], ir.DataType],
-        init_conversion_max_bytes: int | None,
-        exact: set[ir.Value],
+        self, model: ir.Model, movable: set[ir.Node], exact: set[ir.Value], keep_io_types: bool | Collection[str]
     ) -> None:
-        self.model, self.movable, self.io_type = model, movable, io_type
-        self.init_conversion_max_bytes, self.exact = init_conversion_max_bytes, exact
+        self._model, self._movable, self._exact, self._keep = model, movable, exact, keep_io_types
         self.ports = Ports()
-        self.graph_outputs: dict[ir.Graph, list[End]] = {}
-        self.if_outputs: dict[ir.Node, dict[int, Slot]] = {}
-
-    def found(self) -> Ports:
-        main = self.model.graph
-        self.graph_outputs[main] = [self.io_type(value.name) for value in main.outputs]
-        for node in all_nodes(self.model):
+        # of the main graph, of each If that may be FP16, and of its branches
+        self._outputs: dict[ir.Graph | ir.Node, list[End]] = {model.graph: list(map(self._border, model.graph.outputs))}
+        for node in all_nodes(model):
             if subgraphs(node):
                 self._own_outputs(node)
-            elif node in self.movable and (slots := movable_slots(node)):
+            elif node in movable and (slots := movable_slots(node)):
                 self.ports.slots[node] = slots
                 self.ports.owners[node] = node
-        outputs = self._uses_as_output()
-        for graph in _graphs(self.model):
-            for value, producer, constant in self._values(graph):
-                if value.name and is_float32(value):
-                    uses = [Use(use.node, use.idx, self._input_end(use.node, use.idx)) for use in value.uses()]
-                    tensor = Tensor(value, graph, producer, (*uses, *outputs.get(value, ())), constant)
-                    self.ports.tensors.append(tensor)
-        return self.ports
 
-    def _values(self, graph: ir.Graph) -> Iterator[tuple[ir.Value, End, bool]]:
-        """Every value that a graph defines, with the end that writes it, and whether it is a constant."""
-        main = graph is self.model.graph
+    def _border(self, value: ir.Value) -> ir.DataType:
+        return FP16 if becomes_half(value, self._keep, self._exact) else FP32
+
+    def values(self, graph: ir.Graph) -> Iterator[tuple[ir.Value, End]]:
+        """Every value that a graph defines, with the end that writes it."""
         for value in graph.inputs:
-            yield value, self.io_type(value.name) if main else FP32, False
+            yield value, self._border(value) if graph is self._model.graph else FP32
         for value in graph.initializers.values():
             if not value.is_graph_input():
-                tensor, limit = value.const_value, self.init_conversion_max_bytes
-                large = limit is not None and tensor is not None and tensor.nbytes > limit
-                yield value, FP32, not large and tensor is not None
+                yield value, FP32
         for node in graph:
+            slots, ends = self.ports.slots.get(node), self._outputs.get(node)
             for index, value in enumerate(node.outputs):
-                yield value, self._output_end(node, index), False
+                own: End = node if slots is not None and index in slots.outputs else FP32
+                yield value, ends[index] if ends else own
 
-    def _uses_as_output(self) -> dict[ir.Value, list[Use]]:
+    def uses_as_output(self) -> dict[ir.Value, list[Use]]:
         uses: dict[ir.Value, list[Use]] = {}
-        for graph in _graphs(self.model):
-            ends = self.graph_outputs.get(graph)
+        for graph in _graphs(self._model):
+            ends = self._outputs.get(graph)
             for index, value in enumerate(graph.outputs):
                 uses.setdefault(value, []).append(Use(graph, index, ends[index] if ends else FP32))
         return uses
 
-    def _input_end(self, node: ir.Node, index: int) -> End:
+    def input_end(self, node: ir.Node, index: int) -> End:
         if takes_any_type(node):
-            return FP32 if node.op_type == "Cast" and node.inputs[index] in self.exact else None
+            return FP32 if node.op_type == "Cast" and node.inputs[index] in self._exact else None
         slots = self.ports.slots.get(node)
         return node if slots is not None and index in slots.inputs else FP32
 
-    def _output_end(self, node: ir.Node, index: int) -> End:
-        if node in self.if_outputs:
-            return self.if_outputs[node].get(index, FP32)
-        slots = self.ports.slots.get(node)
-        return node if slots is not None and index in slots.outputs else FP32
-
     def _own_outputs(self, node: ir.Node) -> None:
         """Make each float32 output of an If that may be FP16 an owner."""
-        if node not in self.movable or not is_op(node, "If"):
+        if node not in self._movable or not is_op(node, "If"):
             return
         branches = subgraphs(node)
-        if any(len(branch.outputs) < len(node.outputs) for branch in branches):
-            return
-        for branch in branches:
-            self.graph_outputs[branch] = [FP32] * len(branch.outputs)
-        for index, value in enumerate(node.outputs):
-            values = [value, *(branch.outputs[index] for branch in branches)]
-            if value not in self.exact and all(is_float32(each) for each in values if each.name):
-                slot = Slot(node, index)
-                self.ports.owners[slot] = node
-                self.if_outputs.setdefault(node, {})[index] = slot
-                for branch in branches:
-                    self.graph_outputs[branch][index] = slot
+        ends: list[End] = []
+        for index, values in enumerate(zip(node.outputs, *(branch.outputs for branch in branches), strict=True)):
+            is_owner = values[0] not in self._exact and all(is_float32(each) for each in values if each.name)
+            ends.append(Slot(node, index) if is_owner else FP32)
+        self.ports.owners.update({end: node for end in ends if isinstance(end, Slot)})
+        self._outputs.update(dict.fromkeys((node, *branches), ends))
 
 
 def _graphs(model: ir.Model) -> Iterator[ir.Graph]:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from truehalf.codes import coded
-from truehalf.config.precision import Precision, RuleSet
 from truehalf.json_values import JsonObject, from_fields, no_facts, to_fields
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from truehalf.calibration.ranges_form import Ranges
-    from truehalf.conversion.convert import ConversionResult
     from truehalf.conversion.rules import base
     from truehalf.ir.facts import ModelFacts
     from truehalf.slimming.slim_report import SlimReport
 
 
-COSTS = ("placed", "naive", "unforced")
 LISTED_NODES = 20  # of the nodes that stay FP32, in the report
 
 # --- what a conversion reports ----------------------------------------------------------------------------------------
@@ -52,13 +46,10 @@ class Fp16Report:
         verdicts: nodes by the rule that decided; placement: free, and cheaper in FP32.
         fp32_nodes_total, fp32_nodes: nodes that stay FP32: how many, and the first 20 with reasons.
         fp16_fraction, fp16_arithmetic: share of the float nodes, and of float operations, 0 to 1.
-        placement: how casts were placed.
-        costs: bytes, casts, cast_bytes, fp32_owners: "placed", "naive" and "unforced" (least, nothing forced).
+        costs: bytes, casts, cast_bytes, fp32_owners of the placement that was made ("placed") and of the naive one.
         casts_to_fp16, casts_to_fp32: Casts of the file.
-        weights: constants by stored type; elements that underflowed, became subnormal or were clamped.
-        masks: attention masks, and what became of each.
+        masks: constants of attention masks that were clamped.
         unfused_attention: by name of a Softmax: what rules its fused kernel out.
-        ranges: tensors with and without a measured range.
         unmatched_selectors: list entries that match nothing.
         check: of samples of calibration, in a pipeline: the fields of QuickCheck.
         method, device, exporter, norms, slim: of a trace in FP16 (methods half and autocast).
@@ -74,14 +65,11 @@ class Fp16Report:
     fp32_nodes: Sequence[Decision] = ()
     fp16_fraction: float | None = None
     fp16_arithmetic: float | None = None
-    placement: str | None = None
     costs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     casts_to_fp16: int | None = None
     casts_to_fp32: int | None = None
-    weights: Mapping[str, int] = field(default_factory=dict)
     masks: Sequence[str] = ()
     unfused_attention: Mapping[str, str] = field(default_factory=dict)
-    ranges: Mapping[str, int] = field(default_factory=dict)
     unmatched_selectors: Sequence[str] = ()
     check: JsonObject | None = None
     method: str | None = None
@@ -180,58 +168,11 @@ class ConvertReport:
         return to_fields(self)
 
 
-# --- ranges -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How many of the float32 tensors that nodes write have a range, and how many have none.
-
-    `given`: whether there were ranges at all. `strange`: there were, and none is of a tensor of this model.
-    """
-
-    tensors: int
-    tensors_without: int
-    given: bool
-    strange: bool
-
-
-def float_outputs(model: ir.Model) -> tuple[set[str], set[str]]:
-    """Names of the float32 tensors that nodes write, subgraphs included, and of the float32 graph inputs."""
-    from truehalf.ir.facts import all_nodes
-
-    outputs = (value for node in all_nodes(model) for value in node.outputs)
-    return _names_of_floats(outputs), _names_of_floats(model.graph.inputs)
-
-
-def _names_of_floats(values: Iterable[ir.Value]) -> set[str]:
-    return {value.name for value in values if value.name and value.dtype is not None and value.dtype.name == "FLOAT"}
-
-
-def coverage(floats: tuple[set[str], set[str]], ranges: Ranges | None) -> Coverage:
-    """Hold ranges against the tensors of the FP32 model (see `float_outputs`)."""
-    written, inputs = floats
-    there = set(ranges.tensors) if ranges is not None else set()
-    known = written & there
-    strange = ranges is not None and bool(written) and not (written | inputs) & there
-    return Coverage(len(known), len(written) - len(known), ranges is not None, strange)
-
-
-# --- the report -------------------------------------------------------------------------------------------------------
-
-
-def row(node: ir.Node, decision: base.Decision, result: ConversionResult) -> Decision:
-    """One entry of decisions.json."""
-    if decision.rule == "any_type":
-        return entry(node, "any", decision)
-    if decision.verdict.value == "free" and node not in result.fp16:
-        dearer = "its neighbours are FP32, and casts would cost more than FP32 does"
-        decision = replace(decision, rule="placement", reason=dearer)
-    return entry(node, "fp16" if node in result.fp16 else "fp32", decision)
+# --- decisions --------------------------------------------------------------------------------------------------------
 
 
 def entry(node: ir.Node, precision: str, decision: base.Decision) -> Decision:
-    """The same, of a node whose precision is known."""
+    """Make the row of decisions.json of a node whose precision is known."""
     from truehalf.ir.selectors import scope_of
 
     return {
@@ -257,59 +198,13 @@ def fp32_rows(rows: Sequence[Decision]) -> list[Decision]:
     ]
 
 
-def conversion_report(
-    rows: list[Decision], result: ConversionResult, precision: Precision, measured: Coverage
-) -> Fp16Report:
-    """What truehalf.conversion.convert.Conversion.report holds, as far as it is known before weights are rounded."""
-    kept = fp32_rows(rows)
-    return Fp16Report(
-        verdicts=dict(sorted(Counter(row["rule"] for row in rows).items())),
-        fp32_nodes_total=len(kept),
-        fp32_nodes=kept[:LISTED_NODES],
-        fp16_arithmetic=result.fp16_arithmetic,
-        placement=precision.placement.value,
-        costs={name: asdict(getattr(result, name)) for name in COSTS},
-        masks=result.masks,
-        unfused_attention=result.decisions.unfused,
-        unmatched_selectors=[str(selector) for selector in result.decisions.unmatched],
-        ranges={"tensors": measured.tensors, "tensors_without": measured.tensors_without},
-        not_done=_not_done(precision, measured),
-    )
-
-
-def _not_done(precision: Precision, measured: Coverage) -> list[str]:
-    """Rules that are on and could judge nothing."""
-    if measured.given and not measured.strange:
-        return []
-    asked = ["data_max"] if precision.data_max is not None else []
-    if precision.rules is RuleSet.default:
-        asked = [
-            "safety_factor",
-            *asked,
-            *(name for name in ("inner", "masks") if getattr(precision, name)),
-        ]
-    code, why = (
-        ("wrong-file", "the ranges are of another model (none is of a tensor of this one)")
-        if measured.strange
-        else ("needs-value", "no calibration was given")
-    )
-    message = f"{', '.join(asked)}: {why}, so no node was judged by measured ranges"
-    return [coded(code, message)] if asked else []
-
-
 def skipped_report(path: Path) -> Fp16Report:
     """What the stage fp16 reports of a file that it passes on as it is, under precision=fp32."""
-    from truehalf.conversion.partition import Cost
     from truehalf.ir.facts import model_facts
     from truehalf.ir.model_file import load_model
     from truehalf.ir.normalize import InferTypes
 
     model = load_model(path)
     InferTypes()(model)
-    return Fp16Report(
-        status="skipped",
-        reason="precision=fp32: the file is passed on as it is",
-        fp16_arithmetic=0.0,
-        costs=dict.fromkeys(COSTS, asdict(Cost(0, 0, 0, 0))),
-        model=model_facts(model, path),
-    )
+    reason = "precision=fp32: the file is passed on as it is"
+    return Fp16Report(status="skipped", reason=reason, fp16_arithmetic=0.0, model=model_facts(model, path))

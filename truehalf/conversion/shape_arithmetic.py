@@ -7,15 +7,13 @@ no FP16 shape tensors. So what decides how many elements there are, or which, is
     sinks    inputs that say where or how many (`deciding_input`), the condition that a Loop's subgraph returns, and
              two that are computed only from sizes and constants: graph outputs of integers and bools, and what
              operators read that onnx does not know
-    region   all nodes upstream of a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), across the borders
-             of If, Loop and Scan. It ends at
+    region   all nodes upstream of a sink (Cast, Floor, Mul, Sqrt, Greater, Concat, ReduceSum, ...), through
+             both branches of an If and past a Loop or Scan, which are FP32 inside. It ends at
                Shape and Size           they read no values
                TopK, ArgMax, ArgMin,    a choice: which element is the largest is no arithmetic
                MaxPool, NonMaxSuppression
-               a layer                  products, convolutions, normalizations, pools, samplers, custom operators with
-                                        more than SMALL elements a sample: what a network predicts is rounded like any
-                                        activation. A product of at most COORDINATES_DEEP terms is none: positions go
-                                        through a matrix, however many they are
+               a layer                  products, convolutions, normalizations, pools, samplers, custom operators: what
+                                        a network predicts is rounded like any activation
                declared nodes           the pass that made them says what must be FP32
                (truehalf.conversion.rules.custom)
              A choice among sizes and constants, or a layer of these, is arithmetic, and does not end it
@@ -25,21 +23,16 @@ An integer that ends as data (a label, a quantized value) is no sink: nothing up
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
-from truehalf.ir.facts import all_nodes, is_op, label_of, named_ends, reached, subgraphs
+from truehalf.ir.facts import all_nodes, is_op, label_of, reached, subgraphs
 from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import OpsetsOfSubgraphs
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.ir.slots import half_slots, schema_of
-
-SMALL = 256  # elements; an operator with no more of them at any of its inputs and outputs costs nothing in FP32
-COORDINATES_DEEP = 4  # terms; a transformation of homogeneous coordinates in three dimensions accumulates four
 
 _INTEGERS = {"tensor(int32)", "tensor(int64)", "tensor(bool)"}
 _FLOAT = "tensor(float)"
@@ -53,10 +46,8 @@ class ShapeArithmetic:
     Attributes:
         nodes: each with a description of the sink that it is upstream of; nodes that compute integers among them.
         values: what they write and read, constants and graph inputs among them; of any type.
-        ends_at_counts: whether it ends at what NonZero and its like leave of data.
     """
 
-    ends_at_counts: bool = False
     nodes: dict[ir.Node, str] = field(default_factory=dict)
     values: set[ir.Value] = field(default_factory=set)
 
@@ -65,28 +56,40 @@ def shape_arithmetic(model: ir.Model, of_data: bool = True) -> ShapeArithmetic:
     """Find the region.
 
     Args:
-        model: normalized, without functions. Types and shapes need not be known; then no custom operator has a sink,
-            and every layer ends the region.
+        model: normalized, without functions. Types and shapes need not be known; then no custom operator has a sink.
         of_data: whether data that NonZero and its like count is a sink, too.
     """
-    found, sources = ShapeArithmetic(ends_at_counts=not of_data), _sources(model)
+    found = ShapeArithmetic()
+
+    def follow(value: ir.Value, sink: str) -> None:
+        def read(value: ir.Value) -> list[ir.Value | None]:
+            node = value.producer()
+            if value in found.values or (node is not None and _is_end(node, value, of_data)):
+                return []
+            found.values.add(value)
+            if node is not None and not subgraphs(node):
+                found.nodes.setdefault(node, sink)
+            return _sources(value)
+
+        for _ in reached([value], read):
+            pass
+
     for node in all_nodes(model):
         for index, value in enumerate(node.inputs):
-            if found.ends_at_counts and value is not None and _counts_data(node, value, sources):
+            if value is None or (not of_data and _counts_data(node, value)):
                 continue
-            if value is not None and (name := deciding_input(node, index)) is not None:
-                what = f"{name} of {node.op_type} {node.name!r}"
-                _walk_back(value, what, sources, found)
+            if (name := deciding_input(node, index)) is not None:
+                sink = f"{name} of {node.op_type} {node.name!r}"
+                follow(value, sink)
                 if index in half_slots(node).inputs:
-                    found.nodes.setdefault(node, what)
-            elif value is not None and schema_of(node) is None and _sizes_upstream(value, sources):
-                _walk_back(value, f"input {index} of {node.op_type} {node.name!r}, a size", sources, found)
+                    found.nodes.setdefault(node, sink)
+            elif schema_of(node) is None and _sizes_upstream(value):
+                follow(value, f"input {index} of {node.op_type} {node.name!r}, a size")
         if is_op(node, "Loop"):
-            condition = subgraphs(node)[0].outputs[0]
-            _walk_back(condition, f"condition of Loop {node.name!r}", sources, found)
+            follow(subgraphs(node)[0].outputs[0], f"condition of Loop {node.name!r}")
     for value in model.graph.outputs:
-        if value.dtype is not None and not value.dtype.is_floating_point() and _sizes_upstream(value, sources):
-            _walk_back(value, f"output {value.name!r}, a size", sources, found)
+        if value.dtype is not None and not value.dtype.is_floating_point() and _sizes_upstream(value):
+            follow(value, f"output {value.name!r}, a size")
     return found
 
 
@@ -130,104 +133,44 @@ def deciding_input(node: ir.Node, index: int) -> str | None:
     return parameter.name if decides else None
 
 
-def _walk_back(
-    value: ir.Value, sink: str, sources: dict[ir.Value, list[ir.Value | None]], found: ShapeArithmetic
-) -> None:
-    waiting: list[ir.Value | None] = [value]
-    while waiting:
-        value_or_none = waiting.pop()
-        if value_or_none is None or value_or_none in found.values:
-            continue
-        value, node = value_or_none, value_or_none.producer()
-        if node is None or subgraphs(node):
-            found.values.add(value)
-            waiting += sources.get(value, [])
-        elif not _is_end(node, value, sources) and not (found.ends_at_counts and _counts_data(node, value, sources)):
-            found.values.add(value)
-            found.nodes.setdefault(node, sink)
-            waiting += node.inputs
-
-
-def _is_end(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
-    if has(node, Trait.SHAPE_ONLY) or KEEP_FLOAT32 in node.metadata_props:
+def _is_end(node: ir.Node, value: ir.Value, of_data: bool) -> bool:
+    if (
+        has(node, Trait.SHAPE_ONLY)
+        or KEEP_FLOAT32 in node.metadata_props
+        or (not of_data and _counts_data(node, value))
+    ):
         return True
     is_layer = schema_of(node) is None or has(node, _LAYERS)
-    if row_of(node).choice != value.index() and (not is_layer or _is_small(node) or _is_of_coordinates(node)):
-        return False
-    return _sizes_upstream(value, sources) is None
+    return (is_layer or row_of(node).choice == value.index()) and _sizes_upstream(value) is None
 
 
-def _counts_data(node: ir.Node, value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> bool:
+def _counts_data(node: ir.Node, value: ir.Value) -> bool:
     """Whether how many elements there are depends on data, of which a value of the node is made."""
-    return has(node, Trait.COUNTS) and _sizes_upstream(value, sources) is None
+    return has(node, Trait.COUNTS) and _sizes_upstream(value) is None
 
 
-def _is_small(node: ir.Node) -> bool:
-    """Whether every tensor of a node has few elements; those of a first axis without a number are samples."""
-    return all(value.shape is not None and _elements(value.shape) <= SMALL for value in named_ends(node))
-
-
-def _elements(shape: ir.Shape) -> float:
-    sides = list(shape)
-    if sides and not isinstance(sides[0], int):
-        sides = sides[1:]
-    return math.prod(side if isinstance(side, int) else math.inf for side in sides)
-
-
-def _is_of_coordinates(node: ir.Node) -> bool:
-    """Whether a product is known to accumulate few terms."""
-    if node.op_type not in ("MatMul", "Gemm") or len(node.inputs) < 2:
-        return False
-    left, right = (value.shape if value is not None else None for value in node.inputs[:2])
-    sides = [
-        None if left is None or not len(left) else left[0 if node.attributes.get_int("transA", 0) else -1],
-        None
-        if right is None or not len(right)
-        else right[-1 if node.attributes.get_int("transB", 0) else max(-2, -len(right))],
-    ]
-    return any(isinstance(side, int) and side <= COORDINATES_DEEP for side in sides)
-
-
-def _sizes_upstream(value: ir.Value, sources: dict[ir.Value, list[ir.Value | None]]) -> int | None:
-    """How many sizes a value is computed from; None where data is upstream, or an operator that onnx does not know.
-    What chooses a branch, or says how often a loop runs, may be data.
+def _sizes_upstream(value: ir.Value) -> int | None:
+    """Count the sizes that a value is computed from; None where data is upstream, or an operator of which that is not
+    known: a Loop, or one that onnx does not know.
     """
-
-    def read(value: ir.Value) -> Sequence[ir.Value | None]:
-        node = value.producer()
-        if node is None or subgraphs(node):
-            return sources.get(value, ())
-        return () if has(node, Trait.SHAPE_ONLY) else node.inputs
-
     sizes = 0
-    for each in reached([value], read):
+    for each in reached([value], _sources):
         node = each.producer()
-        if node is not None and not subgraphs(node):
-            sizes += has(node, Trait.SHAPE_ONLY)
-            if schema_of(node) is None:
+        if node is None:
+            if each.const_value is None:
                 return None
-        elif not sources.get(each) and (node is not None or each.const_value is None):
+            continue
+        if schema_of(node) is None or is_op(node, "Loop", "Scan"):
             return None
+        sizes += has(node, Trait.SHAPE_ONLY)
     return sizes
 
 
-def _sources(model: ir.Model) -> dict[ir.Value, list[ir.Value | None]]:
-    """What an output of If, Loop or Scan, or an input of their subgraphs, may hold."""
-    found: dict[ir.Value, list[ir.Value | None]] = {}
-    for node in all_nodes(model):
-        if not is_op(node, "If", "Loop", "Scan"):
-            continue
-        is_loop = is_op(node, "Loop")
-        read, made = (2, 1) if is_loop else (0, 0)  # beside the turn and the condition of a Loop
-        for subgraph in subgraphs(node):
-            given, written = list(node.inputs)[read:], list(subgraph.outputs)[made:]
-            inside = list(subgraph.inputs)[read:]
-            if inside and len(inside) != len(given):  # Scan before opset 9
-                continue
-            states = len(inside) if is_loop else len(inside) - node.attributes.get_int("num_scan_inputs", 0)
-            for index, value in enumerate(inside):
-                found[value] = [*given[index : index + 1], *(written[index : index + 1] if index < states else [])]
-            for index, value in enumerate(node.outputs):
-                carried = given[index : index + 1] if index < states else []
-                found.setdefault(value, []).extend([*written[index : index + 1], *carried])
-    return found
+def _sources(value: ir.Value) -> list[ir.Value | None]:
+    """What a value is computed from: of an output of If that of both branches, of Loop and Scan all that they read."""
+    node = value.producer()
+    if node is None or has(node, Trait.SHAPE_ONLY):
+        return []
+    if is_op(node, "If"):
+        return [branch.outputs[value.index() or 0] for branch in subgraphs(node)]
+    return list(node.inputs)

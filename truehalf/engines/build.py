@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from truehalf.codes import coded
+from truehalf.codes import coded, uncoded
 from truehalf.config.engine import COMPILED_FOR, EngineConfig, TargetConfig
 from truehalf.config.schema import Config, LintConfig
 from truehalf.config.typed import plain
@@ -21,7 +22,7 @@ from truehalf.engines.layers import explained, is_shared, layers_of_inspector, l
 from truehalf.engines.outputs import compare_engine, latencies
 from truehalf.engines.precision import contradiction, precision_facts
 from truehalf.engines.trtexec import ENGINE_FILE, PLAN_FILE, plan_of
-from truehalf.errors import StageError, refuse
+from truehalf.errors import StageError, attempted, refuse
 from truehalf.files import check_outputs, destination, explain, read_json, write_json, written_whole
 from truehalf.io_spec.in_file import read_spec
 from truehalf.io_spec.profiles import Profile, completed, profile_of
@@ -185,12 +186,17 @@ def _beside_data(model: Path | str | ModelFile) -> ModelFile:
 def _lint(
     file: ModelFile, chosen: LintConfig, options: EngineConfig, machine: Machine
 ) -> tuple[list[Finding], list[str]]:
-    """Findings of the file for the machine's TensorRT, and what had to be assumed of plugins."""
+    """Findings of the file for the machine's TensorRT, and what had to be assumed of plugins, or is not known."""
     ops, is_assumed = ops_of_plugins(file.typed, options.plugins, options.plugin_ops)
     version = machine["tensorrt"]
     release = ".".join(version.split(".")[:2]) if version else None
-    findings = lint(file.typed, tensorrt=release, ignore=chosen.ignore, plugin_ops=ops)
-    return findings, [ASSUMED] if is_assumed else []
+    missing: list[str] = []
+    search = partial(lint, file.typed, tensorrt=release, ignore=chosen.ignore, plugin_ops=ops)
+    findings = attempted("lint of the file", missing.append, search)
+    if missing and chosen.fail_on != "never":
+        text = f"lint.fail_on is {chosen.fail_on}, and nothing is known: {uncoded(missing[0])}"
+        raise StageError("lint-fails", text)
+    return findings or [], [*([ASSUMED] if is_assumed else []), *missing]
 
 
 @dataclass(frozen=True)

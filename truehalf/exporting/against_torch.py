@@ -32,7 +32,6 @@ Arrays = Mapping[str, np.ndarray]
 _EXPORTERS = (
     "try the other exporter, simplify the module's code, or set trace.atol and trace.rtol to the accuracy that you need"
 )
-_ITS_OWN = "the module computes them before anything is exported: correct its weights, its code, or what it is fed"
 
 
 def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: Arrays) -> dict[str, np.ndarray]:
@@ -47,16 +46,16 @@ def torch_outputs(module: torch.nn.Module, spec: IoSpec, feed: Arrays, example: 
     import torch
 
     tensors = tensors_of(spec, feed)
-
     try:
         with evaluation_mode(module), torch.no_grad():
             outputs: Any = module(*tensors)
     except StageError:
         raise
     except RAISED as error:  # whatever the module raises
+        fails = f"the module itself fails in torch: {typed_text(error)}"
         if not other_axes(feed, example):
-            raise StageError("module-fails", f"{torch_fails(error)} on {shapes_of(feed)}") from error
-        raise refusal(feed, example, named_axes(spec), torch_fails(error)) from error
+            raise StageError("module-fails", f"{fails} on {shapes_of(feed)}") from error
+        raise refusal(feed, example, named_axes(spec), fails) from error
     values = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
     named = zip(names_of(spec.outputs), values, strict=True)
     return {name: (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy() for name, value in named}
@@ -72,11 +71,6 @@ def tensors_of(spec: IoSpec, feeds: Arrays) -> tuple[torch.Tensor, ...]:
     return as_tensors(feeds, names)
 
 
-def torch_fails(error: BaseException) -> str:
-    """What to say of an error that the module raised."""
-    return f"the module itself fails in torch: {typed_text(error)}"
-
-
 def shapes_of(feed: Arrays) -> str:
     """Of each array, to be read."""
     return ", ".join(f"{name} {list(array.shape)}" for name, array in feed.items())
@@ -87,35 +81,27 @@ def unread_in(model: ir.Model) -> list[str]:
     return [str(value.name) for value in model.graph.inputs if not value.uses() and not value.is_graph_output()]
 
 
-def unread_inputs(model: ir.Model, module: torch.nn.Module, spec: IoSpec, example: Arrays) -> list[str]:
-    """List the inputs that an exported file does not read; refuse one on which torch's outputs depend: Python read it.
+def check_unread(model: ir.Model, module: torch.nn.Module, spec: IoSpec, example: Arrays) -> None:
+    """Refuse a file that does not read an input on which torch's outputs depend: Python read it.
 
     Raises:
         StageError: input-unread.
     """
-    names = unread_in(model)
-    before = torch_outputs(module, spec, example, example) if names else {}
-    for name in names:
-        values, runs = example[name], []
+    for name in unread_in(model):
+        values, before = example[name], torch_outputs(module, spec, example, example)
         smaller = ~values if values.dtype == bool else values // 2 if values.dtype.kind in "iu" else values * 0.5
+        after = []
         for other in (smaller, values if values.dtype == bool else values + 1):
             with contextlib.suppress(StageError):  # not every value is one that the module takes
-                if not np.array_equal(other, values):
-                    runs.append(torch_outputs(module, spec, {**example, name: other.astype(values.dtype)}, example))
-        if not runs or not all(_same(before, after) for after in runs):
-            effect = "outputs depend on it in torch" if runs else "torch takes no other value of it"
+                after.append(torch_outputs(module, spec, {**example, name: other.astype(values.dtype)}, example))
+        pairs = [(before[each], outputs[each]) for outputs in after for each in before]
+        if not all(a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in pairs):
             raise StageError(
                 "input-unread",
-                f"nothing in the exported file reads input {name!r}, and {effect}: Python reads it (.item(), int()), "
-                "so its value on the samples of trace would hold for all; see `truehalf lint --explain baked-item`",
+                f"nothing in the exported file reads input {name!r}, and outputs depend on it in torch: Python reads "
+                "it (.item(), int()), so its value on the samples of trace would hold for all; see `truehalf lint "
+                "--explain baked-item`",
             )
-    return names
-
-
-def _same(before: Arrays, after: Arrays) -> bool:
-    """Alike but for rounding."""
-    pairs = [(before[name], after[name]) for name in before]
-    return all(a.shape == b.shape and np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) for a, b in pairs)
 
 
 def compared_with_torch(
@@ -142,28 +128,25 @@ def compared_with_torch(
     if not pairs:
         return {"status": NOT_VERIFIED, "reason": "no samples were given to compare on"}
     session = Session(path)
-
-    def compared(runs: Sequence[tuple[Arrays, Arrays]]) -> Parity:
-        found = [(torch_side, session.run(feed)) for feed, torch_side in runs]
-        return check_runs(found, spec, atol=options.atol, rtol=options.rtol, sides=("torch", "ONNX Runtime"))
-
+    result: Parity = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
+    at_sizes: list[Parity] = []
     alike = [pair for pair in pairs if not other_axes(pair[0], example)]
     resized = [pair for pair in pairs if other_axes(pair[0], example)]
-    result: Parity = {"status": NOT_VERIFIED, "reason": "no samples of the traced size were given"}
-    if alike:
+    for group in ([alike] if alike else []) + [[pair] for pair in resized]:
+        feed = group[0][0]
+        runs = ((outputs, session.run(each)) for each, outputs in group)
         try:
-            result = compared(alike)
+            found = check_runs(list(runs), spec, atol=options.atol, rtol=options.rtol, sides=("torch", "ONNX Runtime"))
         except StageError as error:
-            own = not all(np.isfinite(array).all() for _, outputs in alike for array in outputs.values())
-            raise StageError(error.code, f"{error.text}; {_ITS_OWN if own else _EXPORTERS}") from error
-    at_sizes: list[Parity] = []
-    for pair in resized:
-        try:
-            found = compared([pair])
-        except StageError as error:
+            if group is alike:
+                remedy = "" if error.code == "not-finite" else f"; {_EXPORTERS}"
+                raise StageError(error.code, f"{error.text}{remedy}") from error
             message = f"the exported file does not hold: {error.text}"
-            raise refusal(pair[0], example, named_axes(spec), message) from error
-        shapes = {name: list(array.shape) for name, array in pair[0].items()}
+            raise refusal(feed, example, named_axes(spec), message) from error
+        if group is alike:
+            result = found
+            continue
+        shapes = {name: list(array.shape) for name, array in feed.items()}
         at_sizes.append({"inputs": shapes, **found})
         if found["status"] == NOT_VERIFIED and result["status"] != NOT_VERIFIED:
             result |= {"status": NOT_VERIFIED, "reason": f"at {shapes}: {found['reason']}"}

@@ -1,4 +1,4 @@
-"""FP32 file of a configuration: its model opened, traced on its samples, compared with torch.
+"""FP32 file of a configuration: its model opened, traced on its samples, and compared with torch.
 
 Where height or width vary, the comparison also runs at two sizes that were not traced (truehalf.models.sizes).
 """
@@ -13,7 +13,7 @@ import numpy as np
 from truehalf.config.schema import Config
 from truehalf.data.fitting import fitted
 from truehalf.data.images import LabelledImage
-from truehalf.data.run_samples import TRACE_SAMPLES, run_samples, run_sources
+from truehalf.data.run_samples import TRACE_SAMPLES, run_sources
 from truehalf.data.samples import filled
 from truehalf.errors import failing
 from truehalf.exporting.after_export import DynamicAxes
@@ -22,7 +22,7 @@ from truehalf.exporting.trace import Tracing, trace
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.models.model import Model
 from truehalf.models.sizes import at_other_sizes
-from truehalf.models.source import described, dynamic_axes_of, open_model, spec_of
+from truehalf.models.source import described, dynamic_axes_of, open_model, samples_to_trace, spec_of
 from truehalf.verification.findings import NOT_VERIFIED
 
 
@@ -39,16 +39,12 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     """
     model = open_model(config, root)
     axes = dynamic_axes_of(config, model)
-    first = axes.get(model.inputs[0].name, {})
-    batch = model.batch or config.trace.batch
-    traced = min(batch, TRACE_SAMPLES // 2)
-    samples = run_samples("trace", config, root, described(model))
-    sizes = [size for size in (3, 2, 1) if size != batch][:2] if 0 in first else [batch]
-    starts = [traced + sum(sizes[:i]) for i in range(len(sizes))]
-    example = filled(samples[:traced], batch)
+    samples, batch, example = samples_to_trace(model, config, root)
+    sizes = [size for size in (3, 2, 1) if size != batch][:2] if _batch_varies(model, axes) else [batch]
+    start = min(batch, TRACE_SAMPLES // 2)
     with failing("module-fails", f"the module itself fails in torch on {shapes_of(example)}"):
         spec = spec_of(model, example, axes, rows=True)
-    feeds = [filled(samples, size, start) for start, size in zip(starts, sizes, strict=True)]
+    feeds = [filled(samples, size, start + sum(sizes[:i])) for i, size in enumerate(sizes)]
     options = Tracing(
         trace=config.trace,
         axes=axes,
@@ -71,15 +67,17 @@ def export_configured(config: Config, root: Path, out_path: Path) -> TraceReport
     return replace(report, notes=[*model.notes, *unread, *report.notes])
 
 
+def _batch_varies(model: Model, axes: DynamicAxes) -> bool:
+    return 0 in axes.get(model.inputs[0].name, {})
+
+
 def _at_other_sizes(
     config: Config, model: Model, root: Path, axes: DynamicAxes, batch: int
 ) -> list[dict[str, np.ndarray]]:
     """Samples to trace on, at two other sizes where height or width vary; none where the data is no images."""
     others = at_other_sizes(model.inputs, axes)
-    if not others:
-        return []
-    source = run_sources(config, root)["trace"]
-    if not isinstance(source.load(0), LabelledImage):
+    source = run_sources(config, root)["trace"] if others else None
+    if source is None or not isinstance(source.load(0), LabelledImage):
         return []
     rows = [fitted(source, described(replace(model, inputs=inputs)))[:2] for inputs in others]
-    return [filled(samples, 2 if 0 in axes.get(model.inputs[0].name, {}) else batch) for samples in rows]
+    return [filled(samples, 2 if _batch_varies(model, axes) else batch) for samples in rows]

@@ -60,16 +60,13 @@ def export(
     *,
     input_names: Sequence[str],
     output_names: Sequence[str],
-) -> list[warnings.WarningMessage]:
+) -> None:
     """Write `module`, in eval mode and without gradients, as an ONNX file with the type of every value that ONNX can
     infer; the module is left as it was.
 
     Args:
         module: called with `example_inputs` by position. One that no output depends on is an input of the file, too.
         options: exporter, opset and dynamic axes; axes that it does not name are as in the example.
-
-    Returns:
-        what the exporter warned of, with file and line.
 
     Raises:
         StageError: when the exporter cannot do it (naming the operation without an ONNX translation), when it cannot
@@ -79,8 +76,7 @@ def export(
     import onnx
     import torch
 
-    recorded = warnings.catch_warnings(record=True, action="always")
-    with evaluation_mode(module), torch.no_grad(), _silent(), recorded as caught:
+    with evaluation_mode(module), torch.no_grad(), _silent(), warnings.catch_warnings(action="ignore"):
         try:
             write(module, tuple(example_inputs), Path(path), list(input_names), list(output_names), options)
             onnx.shape_inference.infer_shapes_path(str(path), strict_mode=True, data_prop=True)
@@ -88,7 +84,6 @@ def export(
             raise
         except RAISED as error:  # the exporters raise what the module's code and torch's internals raise
             raise _explained(error, options) from error
-    return list(caught)
 
 
 @contextlib.contextmanager
@@ -163,20 +158,17 @@ def _keep_inputs(
     path: Path, inputs: Sequence[torch.Tensor], input_names: Sequence[str], dynamic_axes: DynamicAxes
 ) -> None:
     """Put inputs that no output depends on back: the TorchScript exporter leaves them out."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    found = {value.name: value for value in model.graph.input}
+    model = ir.load(path)
+    found = {value.name: value for value in model.graph.inputs}
     if set(found) >= set(input_names):
         return
     for name, tensor in zip(input_names, inputs, strict=True):
         axes = dynamic_axes.get(name, {})
-        dtype = onnx.helper.np_dtype_to_tensor_dtype(tensor.new_empty(0).cpu().numpy().dtype)
-        shape = [axes.get(axis, side) for axis, side in enumerate(tensor.shape)]
-        found.setdefault(name, onnx.helper.make_tensor_value_info(name, dtype, shape))
-    del model.graph.input[:]
-    model.graph.input.extend(found[name] for name in input_names)
-    onnx.save(model, path)
+        shape = ir.Shape([axes.get(axis, side) for axis, side in enumerate(tensor.shape)])
+        dtype = ir.DataType.from_numpy(tensor.new_empty(0).cpu().numpy().dtype)
+        found.setdefault(name, ir.Value(name=name, shape=shape, type=ir.TensorType(dtype)))
+    model.graph.inputs[:] = [found[name] for name in input_names]
+    ir.save(model, path)
 
 
 def _export_dynamo(

@@ -4,40 +4,35 @@ half        parameters and buffers in float16, inputs cast to float16 where they
 autocast    parameters and inputs in float32; torch's list for the device says which operations cast to float16
 
 The work is done on a deep copy. On CUDA where there is one, else on the CPU; where CUDA cannot, on the CPU, too, and
-the report says why. Nothing here judges the result: dynamo, which looks only at shapes and types, writes files of
-modules that do not run in FP16, and what verifies the file has the last word.
+the report says why. The copy is run before it is exported: dynamo looks only at shapes and types. Nothing here judges
+the result; what verifies the file has the last word.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import linecache
-import re
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.precision import Method, Precision
-from truehalf.config.schema import Config, Exporter, SlimConfig, TraceConfig
+from truehalf.config.schema import Config, SlimConfig, TraceConfig
 from truehalf.conversion.report import LISTED_NODES, Decision, Fp16Report, entry, fp32_rows
-from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
-from truehalf.data.samples import filled
-from truehalf.errors import StageError, first_line, some_of
+from truehalf.errors import RAISED, StageError, failing, first_line
 from truehalf.exporting.export import evaluation_mode, export
 from truehalf.exporting.half_norms import SettleNorms
 from truehalf.files import check_outputs, destination
-from truehalf.float16 import MAX
-from truehalf.io_spec.in_file import SPEC_KEY, names_of, shape_of, spec_text
+from truehalf.io_spec.in_file import attach, check_names, names_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import PRECISION_KEY, load_model, save_model
 from truehalf.models.own_code import shown_file
-from truehalf.models.source import dynamic_axes_of, open_model
+from truehalf.models.source import dynamic_axes_of, open_model, samples_to_trace
 from truehalf.runtime.machine import device_lock
 from truehalf.slimming.slim import slim
 
@@ -48,14 +43,6 @@ if TYPE_CHECKING:
     from truehalf.models.model import Model
 
 Arrays = Mapping[str, "np.ndarray"]
-_TYPES_DIFFER = re.compile(
-    r"(?:the|have) same (?:d?type|scalar type)|should be the same|expected scalar type|invalid dtype for bias|"
-    r"different (?:d?types|scalar types)|dtypes? (?:do|does) not match|[Dd]type mismatch"
-)
-_NO_KERNEL = re.compile(
-    r"\"?([\w:.]+)\"? not implemented for 'Half'|([\w:.]+): Low precision dtypes not supported|"
-    r"Could not run '([\w:.]+)'"
-)
 # What calls the module here is no place in the user's code.
 _OURS = ("truehalf.exporting.half", "truehalf.exporting.export", "truehalf.models.calling")
 
@@ -92,10 +79,9 @@ def half_configured(
         StageError: as trace_in_fp16.
     """
     model = open_model(config, root)
-    trace = replace(config.trace, dynamic_axes=dynamic_axes_of(config, model))
-    options = HalfTracing(config.precision, trace, config.slim, config.repair.passes)
-    batch = model.batch or config.trace.batch
-    example = filled(run_samples("trace", config, root, spec)[: min(batch, TRACE_SAMPLES // 2)], batch)
+    traced = replace(config.trace, dynamic_axes=dynamic_axes_of(config, model))
+    options = HalfTracing(config.precision, traced, config.slim, config.repair.passes)
+    example = samples_to_trace(model, config, root)[2]
     return trace_in_fp16(model, example, out_path, options, spec=spec, input_shapes=shapes)
 
 
@@ -153,22 +139,9 @@ def trace_in_fp16(
         exporter=options.trace.exporter.value,
         norms=facts[1],
         slim={**slimmed.to_json(), "parity": parity},
-        warnings=[*notes, *facts[0], *_sizes_in_fp16(out_path)],
+        warnings=[*notes, *facts[0]],
     )
     return report, rows
-
-
-def _sizes_in_fp16(path: Path) -> list[str]:
-    """A warning where FP16 arithmetic of the file decides a shape. The module computes it so, and no cast of ours would
-    make it exact; verify compares the shapes of its samples with the FP32 model's.
-    """
-    from truehalf.conversion.shape_arithmetic import float16_shape_arithmetic
-
-    nodes = float16_shape_arithmetic(load_model(path))
-    why = "FP16 arithmetic decides a shape, an index or a trip count"
-    message = f"{why} ({some_of(nodes, 3)}), as the module computes it"
-    remedy = "at other sizes than the samples' it may round; precision.method=convert keeps it FP32"
-    return [f"{message}; {remedy}"] if nodes else []
 
 
 # --- tracing ----------------------------------------------------------------------------------------------------------
@@ -192,61 +165,44 @@ def _traced(
     import torch
 
     inputs, outputs = names_of(spec.inputs), names_of(spec.outputs)
-    method = options.precision.method.value
+    method = options.precision.method
 
-    def on(device: str) -> list[str]:
+    def on(device: str) -> None:
         with model.prepared():
             module = _copied(model.module).to(device)
-            notes = _overflowing(module) if method == Method.half.value else []
-            if method == Method.half.value:
+            if method is Method.half:
                 module.half()
-            inner = torch.float16 if method == Method.half.value else torch.float32
+            inner = torch.float16 if method is Method.half else torch.float32
             _cast_at_borders(module, inner, [types[name] for name in outputs])
             feed = [
                 torch.from_numpy(np.ascontiguousarray(example[name])).to(device, getattr(torch, types[name]))
                 for name in inputs
             ]
             try:
-                with _computing(method, device):
+                # weights are cast at each use, as a cached cast is no part of the graph
+                with torch.autocast(device, torch.float16, enabled=method is not Method.half, cache_enabled=False):
+                    with evaluation_mode(module), torch.no_grad():
+                        module(*feed)  # dynamo writes files of modules that do not run in FP16
                     export(module, feed, path, options.trace, input_names=inputs, output_names=outputs)
-            except StageError as error:
-                message = _explained(error.__cause__ or error, error.text, method, device)
-                raise StageError("half-trace-fails", message) from error
-            by_dynamo = options.trace.exporter is Exporter.dynamo
-            if by_dynamo and (problem := _problem_in_a_run(module, feed, method, device)):
-                notes.append(f"the dynamo exporter wrote a file of a module that does not run in FP16: {problem}")
-        return notes
+            except RAISED as error:  # what the module's code, torch's kernels and the exporters raise
+                raise StageError("half-trace-fails", _explained(error, method, device)) from error
 
     if torch.cuda.is_available():
         try:
             with device_lock():
-                return "cuda", on("cuda")
+                on("cuda")
+                return "cuda", []
         except (StageError, RuntimeError) as error:  # torch's: out of memory, no kernel for this GPU
-            return "cpu", [f"tracing on CUDA failed, so the CPU did it: {first_line(error)}", *on("cpu")]
-    return "cpu", on("cpu")
+            on("cpu")
+            return "cpu", [f"tracing on CUDA failed, so the CPU did it: {first_line(error)}"]
+    on("cpu")
+    return "cpu", []
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:
-    try:
+    remedy = "; give its tensors as parameters, buffers or detached, or set precision.method=convert"
+    with failing("half-trace-fails", "fp16: the module is not changed in place, and cannot be copied", remedy):
         return copy.deepcopy(module)
-    except Exception as error:  # of attributes of the user's, such as tensors with a history
-        raise StageError(
-            "half-trace-fails",
-            f"fp16: the module cannot be copied ({first_line(error)}), and it is not changed in place; give "
-            "its tensors as parameters, buffers or detached, or set precision.method=convert",
-        ) from error
-
-
-@contextlib.contextmanager
-def _computing(method: str, device: str) -> Iterator[None]:
-    """Under autocast where it is asked for; weights are cast at each use, as a cached cast is no part of the graph."""
-    import torch
-
-    if method == Method.half.value:
-        yield
-        return
-    with torch.autocast(device, torch.float16, cache_enabled=False):
-        yield
 
 
 def _cast_at_borders(module: torch.nn.Module, inner: torch.dtype, outer: Sequence[str]) -> None:
@@ -273,48 +229,14 @@ def _cast_at_borders(module: torch.nn.Module, inner: torch.dtype, outer: Sequenc
     module.register_forward_hook(on_the_way_out)
 
 
-def _problem_in_a_run(module: torch.nn.Module, inputs: Sequence[torch.Tensor], method: str, device: str) -> str | None:
-    """Why the module itself does not run as it was traced; None where it does."""
-    import torch
-
-    try:
-        with evaluation_mode(module), torch.no_grad(), _computing(method, device):
-            module(*inputs)
-    except Exception as error:  # what the module's code and torch's kernels raise
-        return _explained(error, str(error), method, device)
-    return None
-
-
-# --- notes for the report ---------------------------------------------------------------------------------------------
-
-
-def _overflowing(module: torch.nn.Module) -> list[str]:
-    """Parameters and buffers that half() makes infinite."""
-    named = [*module.named_parameters(), *module.named_buffers()]
-    found = [
-        name
-        for name, tensor in named
-        if tensor.is_floating_point() and tensor.numel() and bool((tensor.abs() > MAX).any())
-    ]
-    return [f"half() makes values beyond {MAX:g} infinite in {some_of(found, 3)}"] if found else []
-
-
-def _explained(error: BaseException, text: str, method: str, device: str) -> str:
+def _explained(error: BaseException, method: Method, device: str) -> str:
     """What failed, where in the module's code, and what to do."""
-    message = first_line(error)
-    place = _place(error)
-    others = "autocast or convert" if method == Method.half.value else "convert"
-    if kernel := _NO_KERNEL.search(message):
-        operation = next(name for name in kernel.groups() if name)
-        machine = "; a machine with CUDA may have it" if device == "cpu" else ""
-        what = f"torch has no FP16 {operation} on {device.upper()} ({message}){machine}"
-        return f"precision.method={method}: {place}{what}; set precision.method={others}"
-    if _TYPES_DIFFER.search(message):
-        remedy = "give tensors that are made there the type of their partner (dtype=x.dtype), or set precision.method="
-        return f"precision.method={method}: {place}types differ: {message}; {remedy}{others}"
-    if place:
-        return f"precision.method={method} on {device.upper()}: {place}{message}; set precision.method={others}"
-    return f"precision.method={method} on {device.upper()}: {text}; or set precision.method={others}"
+    cause = error.__cause__ if isinstance(error, StageError) and error.__cause__ is not None else error
+    others = "autocast or convert" if method is Method.half else "convert"
+    return (
+        f"precision.method={method.value} on {device.upper()}: {_place(cause)}{first_line(cause)}; give tensors that "
+        f"are made there the type of their partner (dtype=x.dtype), or set precision.method={others}"
+    )
 
 
 def _place(error: BaseException) -> str:
@@ -344,18 +266,11 @@ def _described(
     model = load_model(path)
     notes = ToOpset(opset)(model).notes()
     norms = SettleNorms()(model).counts
-    values = [*model.graph.inputs, *model.graph.outputs]
-    expected = [f"{entry.name} {types[entry.name]}" for entry in spec.tensors]
-    got = [f"{value.name} {'unknown' if value.dtype is None else value.dtype.numpy()}" for value in values]
-    if expected != got:
-        message = f"fp16: expected {', '.join(expected)}, got {', '.join(got)}; set precision.method=convert"
-        raise StageError("half-trace-fails", message)
-    for value, declared in zip(values, spec.tensors, strict=True):
-        value.shape = shape_of(declared)
     inputs = tuple(replace(each, dtype=types[each.name]) for each in spec.inputs)
     outputs = tuple(replace(each, dtype=types[each.name]) for each in spec.outputs)
-    described = spec_text(replace(spec, inputs=inputs, outputs=outputs))
-    model.metadata_props.update({SPEC_KEY: described, PRECISION_KEY: stamp})
+    check_names(model, spec)
+    attach(model, replace(spec, inputs=inputs, outputs=outputs), {})
+    model.metadata_props[PRECISION_KEY] = stamp
     save_model(model, path)
     return notes, norms
 

@@ -16,9 +16,19 @@ from truehalf.errors import StageError, failing
 from truehalf.exporting.trace import Arrays, Tracing, trace
 from truehalf.exporting.trace_report import TraceReport
 from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.calling import all_taken, as_network, calling, no_tensors, parameters_of, returned_by
-from truehalf.models.model import Input, Model
-from truehalf.models.source import spec_of
+from truehalf.models.calling import (
+    all_taken,
+    as_network,
+    as_tensors,
+    calling,
+    no_tensors,
+    parameters_of,
+    returned_by,
+    taken,
+)
+from truehalf.models.declared import tensor_input
+from truehalf.models.model import Model
+from truehalf.models.source import io_spec
 from truehalf.user_code import found_in_code, imported
 from truehalf.verification.findings import NOT_VERIFIED
 from truehalf.verification.metrics.tensors import Parity
@@ -75,25 +85,23 @@ def export_module(
         if not isinstance(sample, Mapping) or not all(isinstance(array, np.ndarray) for array in sample.values()):
             expected = "export: samples: expected arrays of numpy by input name, or several such mappings"
             raise StageError("wrong-type", f"{expected}, got {reprlib.repr(sample)}")
-    inputs = [
-        Input(name, "tensor", str(samples[0][name].dtype), tuple(samples[0][name].shape[1:]))
-        for name in _in_order(network, samples[0])
-    ]
+    arrays = {name: samples[0][name] for name in _in_order(network, samples[0])}
+    inputs = [tensor_input(name, str(array.dtype), array.shape[1:]) for name, array in arrays.items()]
     remedy = "; expected the inputs that forward takes: give samples that hold each by its name, of sizes that it takes"
-    returned = returned_by(network, samples[0], [each.name for each in inputs], "export", remedy)
-    found = all_taken(returned, leave_nested=True)
+    returned = returned_by(network, arrays, "export", remedy)
+    found = all_taken(returned)
     names = list(found) if outputs is None else list(outputs)
     if len(names) != len(found):
         listed = ", ".join(found)
         message = f"export: the module returns {len(found)} tensors ({listed}), and {len(names)} names were given"
         raise StageError("wrong-name", message)
-    model = Model(calling(network, list(found.values())), inputs, [OutputSpec(name) for name in names], [], True)
+    takes = list(found.values())
+    model = Model(calling(network, takes), inputs, [OutputSpec(name) for name in names], [], True)
     axes = {each.name: {0: "batch"} for each in inputs} if dynamic_axes is None else dynamic_axes
-    spec = spec_of(model, samples[0], axes)
+    spec = io_spec(model, as_tensors(samples[0], list(arrays)), taken(returned, takes), axes)
     report = trace(model.module, samples[0], out_path, Tracing(options, axes), spec=spec, check_feeds=samples)
     if left_out := no_tensors(returned):
-        note = f"left out, as they are no tensors: {', '.join(left_out)}; return tensors, or None in their place"
-        report = replace(report, notes=[note, *report.notes])
+        report = replace(report, notes=[left_out, *report.notes])
     if (same := _of_one_size(axes, samples)) and report.parity["status"] != NOT_VERIFIED:
         reason = f"{same}, and all samples are of one size there; give samples of others, or fix it (dynamic_axes)"
         parity: Parity = {**report.parity, "status": NOT_VERIFIED, "reason": coded("trace-open", reason)}

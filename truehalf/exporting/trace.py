@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -19,20 +18,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from truehalf.config.schema import LintConfig, TraceConfig
+from truehalf.config.schema import Exporter, LintConfig, TraceConfig
 from truehalf.errors import StageError, attempted
 from truehalf.exporting.after_export import DynamicAxes
 from truehalf.exporting.against_torch import (
+    check_unread,
     compared_with_torch,
     counted,
     tensors_of,
     torch_outputs,
     unread_in,
-    unread_inputs,
 )
-from truehalf.exporting.decisions import Subject, check_repeats, explaining, generators, what_was_baked
+from truehalf.exporting.decisions import Subject, explaining, places_of, what_was_baked
 from truehalf.exporting.export import export
+from truehalf.exporting.reads import Read, reading, reads
 from truehalf.exporting.trace_report import TraceReport
+from truehalf.exporting.variations import doubled
 from truehalf.files import check_outputs, destination, write_text, written_whole
 from truehalf.io_spec.in_file import attach, check_declared, check_names, named_axes, names_of, spec_text
 from truehalf.io_spec.spec import IoSpec
@@ -40,7 +41,7 @@ from truehalf.ir.facts import model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import load_model, save_model, source_weights
 from truehalf.ir.normalize import InferTypes
-from truehalf.models.as_made import State, copied
+from truehalf.models.as_made import State, aside, copied
 from truehalf.models.calling import network_of
 from truehalf.models.sizes import varying_axes
 from truehalf.patterns import RULES
@@ -128,10 +129,8 @@ def trace(
         check_declared(spec)
         if given is None:
             module: Any = source
-            subject, model = _exported(
-                module, example, Path(folder) / "exported.onnx", options, spec, check_feeds, prepared
-            )
-            unread_inputs(model, module, spec, example)
+            exported = Path(folder) / "exported.onnx"
+            subject, model = _exported(module, example, exported, options, spec, check_feeds, prepared)
             with explaining(subject):
                 spec = attach(model, spec, varying_axes([outputs for _, outputs in subject.pairs]))
             facts, fed = partial(_compared, replace(subject, path=written, spec=spec)), [example, *check_feeds]
@@ -169,33 +168,41 @@ def _exported(
     """Export a module, and run it on all feeds.
 
     Raises:
-        StageError: as truehalf.exporting.export.export; where the module's outputs vary from call to call.
+        StageError: as truehalf.exporting.export.export; where an input on which outputs depend was read by Python.
     """
     axes = named_axes(spec) if options.axes is None else options.axes
     config = replace(options.trace, dynamic_axes={name: dict(named) for name, named in axes.items()})
-    inputs = tensors_of(spec, example)
     made, before = copied(module), State(network_of(module))
-    names = names_of(spec.inputs), names_of(spec.outputs)
+    varying = [frozenset(axes.get(name, ())) for name in names_of(spec.inputs)]
+    followed = config.exporter is Exporter.torchscript
     with prepared():
-        traced = copied(module)
-        warned = export(module, inputs, path, config, input_names=names[0], output_names=names[1])
+        watched: AbstractContextManager[list[Read]] = (
+            reading(module, varying) if followed else contextlib.nullcontext([])
+        )
+        with watched as found:
+            inputs, names = tensors_of(spec, example), (names_of(spec.inputs), names_of(spec.outputs))
+            export(module, inputs, path, config, input_names=names[0], output_names=names[1])
+
+        def at_double() -> list[Read]:
+            try:
+                return reads(aside(module), tensors_of(spec, doubled(spec, example)))
+            except Exception:  # whatever the module raises, or torch.jit.trace
+                return found
+
+        own, installed = places_of(found, at_double)
     model = load_model(path)
     check_names(model, spec)
-    drawn = generators()
+    check_unread(model, module, spec, example)
     pairs = [(feed, torch_outputs(module, spec, feed, example)) for feed in check_feeds]
-    again, known = pairs[-1] if pairs else (example, None)
-    check_repeats(lambda: torch_outputs(module, spec, again, example), spec, config, known)
     subject = Subject(
         module=module,
-        made=made,
-        traced=traced,
-        before=before,
+        made=made if before.changes() else None,
         path=path,
         spec=spec,
         example=example,
         pairs=pairs,
-        caught=warned,
-        draws=generators() != drawn,
+        own=own,
+        installed=installed,
         options=config,
     )
     return subject, model
@@ -210,7 +217,6 @@ def _compared(subject: Subject) -> TraceReport:
         parity |= {"status": NOT_VERIFIED, "reason": reason}
     return TraceReport(
         exporter=subject.options.exporter.value,
-        warnings=dict(Counter(warning.category.__name__ for warning in subject.caught)),
         parameters=sum(parameter.numel() for parameter in subject.module.parameters()),
         parity=parity,
         baked=baked,

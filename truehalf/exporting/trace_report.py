@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,7 +55,6 @@ class TraceReport:
     Attributes:
         exporter: its name; PASSED_ON of truehalf.exporting.trace for a file.
         opset: of the default domain.
-        warnings: the exporter's, by category.
         parameters: how many numbers the model has.
         unread_inputs: inputs that no output depends on, which are inputs of the file all the same.
         parity: of the file and the module, on every sample.
@@ -67,7 +66,6 @@ class TraceReport:
 
     exporter: str = ""
     opset: int | None = None
-    warnings: Mapping[str, int] = field(default_factory=dict)
     parameters: int | None = None
     unread_inputs: Sequence[str] = ()
     parity: Parity = field(default_factory=no_facts)

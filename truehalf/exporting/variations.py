@@ -2,9 +2,8 @@
 
 images              0 to 1, or 0 to 255, of a pixel, then mean and std as the I/O spec declares them
 other floats        from the least to the largest value that the samples have for this input
-integers            values that the samples have for this input; of images in uint8 as images
-booleans            both
-size of an image   as it is
+integers, booleans  values that the samples have for this input; of images in uint8 as images
+size of an image    as it is
 
 Where the number of samples varies, others are tried, too. Beyond these ranges nothing is tried: an input that cannot
 occur proves nothing.
@@ -55,13 +54,12 @@ def variations(
         changes: CHANGES, FLAT or both.
     """
     entries = {entry.name: entry for entry in spec.inputs}
-    ends = {name: _ends(entries[name], base[name], [feed[name] for feed in seen]) for name in base}
     for number, (label, change) in enumerate(changes.items()):
         rng = np.random.default_rng([_SEED, number])
         feed = {
             name: array
-            if ends[name] is None or (array.dtype == bool and label in _OF_FLOATS)
-            else _changed(array, ends[name], [each[name] for each in seen], change, rng)
+            if array.dtype == bool and label in _OF_FLOATS
+            else _changed(array, entries[name], [each[name] for each in seen], lambda share: change(share, rng))  # noqa: B023
             for name, array in base.items()
         }
         if any(not np.array_equal(feed[name], base[name]) for name in base):
@@ -74,20 +72,16 @@ def other_batches(spec: IoSpec, seen: Sequence[Arrays]) -> Iterator[tuple[str, d
     known = {array.shape[0] if array.ndim else None for feed in seen for array in feed.values()}
     if len(known) != 1 or len({axes[entry.name].get(0) for entry in spec.inputs} | {None}) != 2:
         return
-    rows = {name: np.concatenate([feed[name] for feed in seen]) for name in seen[0]}
     for size in [size for size in (1, 3, 2) if size not in known][:2]:
-        feed = {name: array[np.arange(size) % len(array)] for name, array in rows.items()}
+        feed = {name: array[np.arange(size) % len(array)] for name, array in seen[0].items()}
         yield f"of {size} sample{'s' * (size > 1)}", feed
 
 
-def longer_axes(spec: IoSpec, base: Arrays) -> Iterator[dict[str, np.ndarray]]:
-    """Double one of the named axes wherever it stands: one feed for each name."""
-    axes = {name: found for name, found in named_axes(spec).items() if name in base}
-    for symbol in dict.fromkeys(symbol for found in axes.values() for symbol in found.values()):
-        feed = dict(base)
-        for name, axis in [(name, axis) for name, found in axes.items() for axis in found if found[axis] == symbol]:
-            feed[name] = np.concatenate([feed[name], feed[name]], axis)
-        yield feed
+def doubled(spec: IoSpec, feed: Arrays) -> dict[str, np.ndarray]:
+    """Make every axis that varies twice as long, by repeating what it holds."""
+    axes = named_axes(spec)
+    repeats = {name: [1 + (axis in axes[name]) for axis in range(array.ndim)] for name, array in feed.items()}
+    return {name: np.tile(array, repeats[name]) for name, array in feed.items()}
 
 
 def disturbed(feed: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -102,36 +96,32 @@ def disturbed(feed: Arrays, rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-def _ends(entry: InputSpec, base: np.ndarray, seen: Sequence[np.ndarray]) -> tuple[Any, Any] | None:
-    """The least and the largest value, arrays that broadcast against the input; None of what is left as it is."""
-    if entry.kind == "picture_size" or base.size == 0 or base.dtype.kind not in "fiub":
-        return None
-    preprocessing = declared_by(entry) if entry.kind == "images" else None
-    if preprocessing is not None and base.ndim == 4:
-        mean, std = (np.array(each, np.float64) for each in (preprocessing.mean, preprocessing.std))
-        shape = (1, 3, 1, 1) if preprocessing.layout == "NCHW" else (1, 1, 1, 3)
-        pair = [((end - mean) / std).reshape(shape) for end in preprocessing.range]
-        return np.minimum(*pair), np.maximum(*pair)
-    if base.dtype == bool:
-        return 0, 1
-    values = [each[np.isfinite(each)] if each.dtype.kind == "f" else each for each in (base, *seen)]
-    values = [each for each in values if each.size]
-    if not values:
-        return None
-    return min(each.min() for each in values), max(each.max() for each in values)
-
-
 def _changed(
-    base: np.ndarray, ends: Any, seen: Sequence[np.ndarray], change: Callable[..., np.ndarray], rng: np.random.Generator
+    base: np.ndarray, entry: InputSpec, seen: Sequence[np.ndarray], change: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    least, largest = (np.asarray(end, np.float64) for end in ends)
+    """Change an input within its range; a size of images, and what is empty, is left as it is."""
+    values = np.concatenate([np.ravel(each) for each in (base, *seen)])
+    known = np.unique(values[np.isfinite(values)])
+    if entry.kind == "picture_size" or not known.size:
+        return base
+    ends = _ends_of_pixels(base, entry)
+    if ends is None and base.dtype.kind != "f":
+        rank = np.searchsorted(known, base) / max(len(known) - 1, 1)
+        changed = np.clip(change(rank), 0.0, 1.0) * (len(known) - 1)
+        return np.asarray(known[np.rint(changed).astype(int)], base.dtype)
+    least, largest = (np.asarray(end, np.float64) for end in ends or (known[0], known[-1]))
     width = np.where(largest > least, largest - least, 1.0)
     share = np.clip((np.nan_to_num(base.astype(np.float64)) - least) / width, 0.0, 1.0)
-    values = least + np.clip(change(share, rng), 0.0, 1.0) * (largest - least)
-    if base.dtype.kind == "b":
-        return np.asarray(values >= 0.5)
-    if base.dtype.kind == "f" or np.ndim(ends[0]):  # pixels may have any value of their range
-        return np.asarray(np.rint(values) if base.dtype.kind in "iu" else values).astype(base.dtype)
-    known = np.unique(np.concatenate([np.ravel(each) for each in (base, *seen)]))
-    nearest = np.searchsorted(known, values).clip(0, len(known) - 1)
-    return np.asarray(known[nearest].astype(base.dtype))
+    made = least + np.clip(change(share), 0.0, 1.0) * (largest - least)
+    return np.asarray(made if base.dtype.kind == "f" else np.rint(made), base.dtype)
+
+
+def _ends_of_pixels(base: np.ndarray, entry: InputSpec) -> tuple[Any, Any] | None:
+    """Find the least and the largest value of images by channel, which broadcast against them; None: no images."""
+    preprocessing = declared_by(entry) if entry.kind == "images" else None
+    if preprocessing is None or base.ndim != 4:
+        return None
+    mean, std = (np.array(each, np.float64) for each in (preprocessing.mean, preprocessing.std))
+    shape = (1, 3, 1, 1) if preprocessing.layout == "NCHW" else (1, 1, 1, 3)
+    pair = [((end - mean) / std).reshape(shape) for end in preprocessing.range]
+    return np.minimum(*pair), np.maximum(*pair)

@@ -1,27 +1,20 @@
 """A module as it was made, and whether a run changed it: a file has no state between calls, and a module may have.
 
-Looked at is what the parts of a module hold: attributes, buffers, and what lists, dicts and plain objects among these
-hold. What the code keeps elsewhere (globals, classes, closures, iterators) is not looked at.
+Looked at is what the parts of a module hold: attributes, buffers, and all that pickle finds in these. What the code
+keeps elsewhere (globals, classes, closures, iterators) is not looked at.
 """
 
 from __future__ import annotations
 
 import copy
+import io
 import pickle
-import random
-from collections import deque
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from truehalf.models.own_code import is_own_class
 
 if TYPE_CHECKING:
     import torch
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
-_PICKLED = (np.ndarray, random.Random, np.random.Generator, np.random.RandomState)
-_DEPTH = 4  # of lists, dicts and objects in each other
 
 
 def copied(module: torch.nn.Module) -> torch.nn.Module | None:
@@ -56,29 +49,32 @@ class State:
         parts = dict(self._module.named_modules())
         return {name: is_own_class(type(parts[name.rpartition(".")[0]])) for name in names}
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, bytes]:
         return {
-            f"{part}.{name}": self._content_of(value, _DEPTH)
+            f"{part}.{name}": self._content_of(value)
             for part, module in self._module.named_modules()
             for name, value in {**vars(module), **module._buffers}.items()
             if name not in ("_modules", "_buffers")
         }
 
-    def _content_of(self, value: Any, depth: int) -> Any:
-        """Of a value, what compares equal as long as it is the same."""
+    def _content_of(self, value: Any) -> bytes:
+        """Pickle a value, a tensor or module by its identity; what cannot be pickled stands for itself."""
         import torch
 
-        if isinstance(value, _PLAIN):
-            return repr(value)
-        self._met.append(value)
-        if isinstance(value, torch.Tensor):
-            return id(value), None if value.is_inference() else value._version
-        if isinstance(value, (*_PICKLED, torch.Generator)):
-            return pickle.dumps(value)
-        if depth and isinstance(value, dict):
-            return {key: self._content_of(item, depth - 1) for key, item in value.items()}
-        if depth and isinstance(value, (list, tuple, set, deque)):
-            return [self._content_of(item, depth - 1) for item in value]
-        if depth and is_own_class(type(value)):
-            return self._content_of(getattr(value, "__dict__", None), depth - 1)
-        return id(value)
+        def identity(part: Any) -> tuple[int, int] | None:
+            if not isinstance(part, (torch.Tensor, torch.nn.Module)):
+                return None
+            self._met.append(part)
+            counts_writes = isinstance(part, torch.Tensor) and not part.is_inference()
+            return id(part), part._version if counts_writes else 0
+
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file)
+        pickler.fast = True  # by content: two equal texts are alike, whether they are one object or two
+        pickler.persistent_id = identity  # type: ignore[method-assign]
+        try:
+            pickler.dump(value)
+        except Exception:  # a lambda, a lock, what refers to itself, whatever an object of the user's raises
+            self._met.append(value)
+            return str(id(value)).encode()
+        return file.getvalue()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,17 +22,13 @@ if TYPE_CHECKING:
     import torch
 
 
-def calling(
-    network: torch.nn.Module, takes: Sequence[str], keywords: Sequence[str] | None = None, **fixed: Any
-) -> torch.nn.Module:
+def calling(network: torch.nn.Module, takes: Sequence[str]) -> torch.nn.Module:
     """A module in eval mode around `network`, which it holds under that name (so scopes begin with `network`).
 
     Args:
         takes: of each output the key, field or position ("0") of it in what the network returns.
-        keywords: names of the network's parameters, in the order of the inputs; None: by position.
-        fixed: further keywords of each call.
     """
-    return _called_class()(network, tuple(takes), tuple(keywords) if keywords else None, fixed).eval()
+    return _called_class()(network, tuple(takes)).eval()
 
 
 def as_tensors(feed: Mapping[str, np.ndarray], names: Iterable[str]) -> tuple[torch.Tensor, ...]:
@@ -49,10 +45,8 @@ def parameters_of(network: torch.nn.Module) -> list[str]:
     return []
 
 
-def returned_by(
-    network: torch.nn.Module, feed: Mapping[str, np.ndarray], names: Sequence[str], key: str, remedy: str
-) -> Any:
-    """What a module returns for a feed, whose arrays it takes in the order of these names; it is left as it was.
+def returned_by(network: torch.nn.Module, feed: Mapping[str, np.ndarray], key: str, remedy: str) -> Any:
+    """What a module returns for a feed, whose arrays it takes in their order; it is left as it was.
 
     Args:
         key: what errors begin with.
@@ -62,9 +56,9 @@ def returned_by(
     """
     import torch
 
-    shapes = ", ".join(f"{name} {feed[name].dtype} {list(feed[name].shape)}" for name in names)
+    shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in feed.items())
     with failing("module-fails", f"{key}: the module fails on {shapes}", remedy), torch.no_grad():
-        return aside(network)(*as_tensors(feed, names))
+        return aside(network)(*as_tensors(feed, feed))
 
 
 def as_network(found: Any, what: str) -> torch.nn.Module:
@@ -97,6 +91,16 @@ def tried(network: Callable[..., Any], size: Sequence[int], name: str, remedy: s
         return images, network(images)
 
 
+@contextlib.contextmanager
+def standing_in(module: Any, network: torch.nn.Module) -> Iterator[None]:
+    """Within, a module of `calling` holds another network, in eval mode."""
+    kept, module.network = module.network, network.eval()
+    try:
+        yield
+    finally:
+        module.network = kept
+
+
 def network_of(module: torch.nn.Module) -> torch.nn.Module:
     """The network that a module of `calling` holds; any other module itself."""
     of_calling = type(module).__qualname__ == f"{_called_class.__name__}.<locals>.Called"
@@ -110,14 +114,12 @@ def taken(returned: Any, takes: Sequence[str]) -> tuple[torch.Tensor, ...]:
         StageError: naming what there is, when one is not among it or is no tensor.
     """
     named = named_tensors(returned)
-    missing = [take for take in takes if take not in named]
-    if missing:
-        there = {str(key): value for key, value in _parts(returned)}
-        inner = [f"{take} is {_kind(there[take])}, no tensor" for take in missing if there.get(take) is not None]
+    if missing := [take for take in takes if take not in named]:
+        there = ", ".join(f"{key} ({type(value).__name__})" for key, value in _parts(returned))
         raise StageError(
             "wrong-name",
-            f"model.outputs: the model returns {', '.join(named) or 'no tensor'}; expected {', '.join(missing)}, too"
-            f"{''.join(f' ({note})' for note in inner)}; name the key, field or position of each output in `take`"
+            f"model.outputs: the model returns {there or _kind(returned)}; expected tensors {', '.join(missing)}; name "
+            f"the key, field or position of each output in `take`"
             f"{''.join(did_you_mean(take, named) for take in missing)}",
         )
     return tuple(named[take] for take in takes)
@@ -130,28 +132,30 @@ def named_tensors(returned: Any) -> dict[str, torch.Tensor]:
     return {str(key): value for key, value in _parts(returned) if isinstance(value, torch.Tensor)}
 
 
-def no_tensors(returned: Any) -> list[str]:
-    """What a module returned beside tensors and None, such as "name (str)", which no file can hold."""
+def no_tensors(returned: Any) -> str:
+    """Say what a module returned beside tensors and None, which no file can hold; empty where there is nothing."""
     import torch
 
     beside = [
-        (key, value) for key, value in _parts(returned) if value is not None and not isinstance(value, torch.Tensor)
+        f"{key} ({type(value).__name__})"
+        for key, value in _parts(returned)
+        if value is not None and not isinstance(value, torch.Tensor)
     ]
-    return [f"{key} ({type(value).__name__})" for key, value in beside]
+    kept = "return tensors, or None in their place"
+    return f"left out, as they are no tensors: {', '.join(beside)}; {kept}" if beside else ""
 
 
-def all_taken(returned: Any, dropped: Sequence[str] = (), leave_nested: bool = False) -> dict[str, str]:
+def all_taken(returned: Any, dropped: Sequence[str] = ()) -> dict[str, str]:
     """Every tensor that a module returned, as outputs: by name, what to take for it.
 
-    Keys and fields are names as they stand, and a position n is called output_n.
+    Keys and fields are names as they stand, and a position n is called output_n. Tensors inside of parts (auxiliary
+    outputs in a list) have no name, and are left out.
 
     Args:
         dropped: names, keys or positions of what is left out.
-        leave_nested: leave out parts that hold tensors inside them, beside others.
 
     Raises:
-        StageError: when one of `dropped` is not among what was returned, when nothing is left, or when a part that is
-            left holds tensors inside it (a tuple in a tuple): these have no name.
+        StageError: when one of `dropped` is not among what was returned, or when nothing is left.
     """
     import torch
 
@@ -169,19 +173,11 @@ def all_taken(returned: Any, dropped: Sequence[str] = (), leave_nested: bool = F
             f"{', '.join(parts) or 'no tensor'} (positions 0 to {len(parts) - 1})"
             f"{''.join(did_you_mean(each, parts) for each in unknown)}",
         )
-    left = {name: part for name, part in parts.items() if name not in out}
-    found = {name: take for name, (take, value) in left.items() if isinstance(value, torch.Tensor)}
-    nested = [name for name, (_, value) in left.items() if _holds_tensors(value)]
-    if nested and not (leave_nested and found):
-        raise StageError(
-            "wrong-return",
-            f"model.outputs: {', '.join(f'{name} is {_kind(left[name][1])}' for name in nested)} with tensors inside, "
-            "which have no name; an ONNX file has a flat row of outputs: drop it with "
-            f"model.drop_outputs=[{','.join(nested)}], or return its tensors one by one",
-        )
+    found = {name: take for name, (take, value) in parts.items() if name not in out and isinstance(value, torch.Tensor)}
     if not found:
         dropped_all = f", of which model.drop_outputs drops {', '.join(sorted(out))}" if out else ""
-        message = f"model.outputs: expected one tensor or more, got {', '.join(parts) or _kind(returned)}{dropped_all}"
+        listed = ", ".join(f"{name} ({type(value).__name__})" for name, (_, value) in parts.items())
+        message = f"model.outputs: expected one tensor or more, got {listed or _kind(returned)}{dropped_all}"
         raise StageError("wrong-return", message)
     return found
 
@@ -203,15 +199,6 @@ def _parts(returned: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def _holds_tensors(value: Any) -> bool:
-    """Whether there is a tensor in something that is none itself."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return False
-    return any(isinstance(part, torch.Tensor) or _holds_tensors(part) for _, part in _parts(value))
-
-
 def _kind(value: Any) -> str:
     """As a sentence calls it."""
     name = type(value).__name__
@@ -223,16 +210,11 @@ def _called_class() -> type[torch.nn.Module]:
     import torch
 
     class Called(torch.nn.Module):
-        def __init__(
-            self, network: torch.nn.Module, takes: tuple[str, ...], keywords: tuple[str, ...] | None, fixed: Any
-        ) -> None:
+        def __init__(self, network: torch.nn.Module, takes: tuple[str, ...]) -> None:
             super().__init__()
-            self.network, self._takes, self._keywords, self._fixed = network, takes, keywords, fixed
+            self.network, self._takes = network, takes
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if self._keywords is None:
-                return taken(self.network(*inputs, **self._fixed), self._takes)
-            named = dict(zip(self._keywords, inputs, strict=True))
-            return taken(self.network(**named, **self._fixed), self._takes)
+            return taken(self.network(*inputs), self._takes)
 
     return Called

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truehalf.config.named_files import folder_instead
-from truehalf.errors import StageError, some_of
+from truehalf.errors import StageError, failing, some_of
 
 if TYPE_CHECKING:
     import torch
@@ -100,17 +100,11 @@ def without_prefix(tensors: Mapping[str, torch.Tensor], prefix: str, path: Path 
 
 
 def _safetensors(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
+    what = f"weights: {path}: a safetensors file that cannot be read, perhaps truncated ({path.stat().st_size} bytes)"
+    with failing("file-unreadable", what, "; copy or train it again"):
         return load_file(path)
-    except (SafetensorError, ValueError, KeyError, OSError) as error:
-        raise StageError(
-            "file-unreadable",
-            f"weights: {path}: expected a safetensors file, got one that cannot be read, perhaps truncated "
-            f"({path.stat().st_size} bytes): {error}; copy or train it again",
-        ) from error
 
 
 def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
@@ -134,16 +128,10 @@ def read_pickle(path: Path, conversion: str = _CONVERSION) -> Any:
                 "objects beside tensors, and a checkpoint that is given is data here, not a program. Where it was "
                 f"trained, and if you trust it, save only the tensors: {conversion.format(name=path.name)}",
             ) from error
-        if "TorchScript" in str(error):
-            raise StageError(
-                "code-refused",
-                f"weights: {path}: a TorchScript archive is a program, not weights; save its tensors: "
-                f"torch.save(torch.jit.load({path.name!r}).state_dict(), 'weights.pt')",
-            ) from error
         raise StageError(
             "file-unreadable",
-            f"weights: {path}: expected a checkpoint of torch.save, got a file that cannot be read as one, perhaps "
-            f"truncated ({path.stat().st_size} bytes): {type(error).__name__}; copy or train it again",
+            f"weights: {path}: expected a checkpoint of torch.save (no TorchScript), got a file that cannot be read as "
+            f"one, perhaps truncated ({path.stat().st_size} bytes): {type(error).__name__}; copy or train it again",
         ) from error
 
 
@@ -161,26 +149,21 @@ def _found(content: Any, key: str | None, path: Path) -> Checkpoint:
     """Find the state dict in a file: at `key`; else itself, or at the first of KEYS, at most one level deeper."""
     likely = ["", *(each for outer in KEYS for each in (outer, *(f"{outer}.{inner}" for inner in KEYS)))]
     for each in likely if key is None else [key]:
-        part, walked = _walked(content, each)
-        if walked == each and _is_state_dict(part):
+        part = _at(content, each)
+        if _is_state_dict(part):
             return Checkpoint(dict(part), each or None)
     if key is None:
         message = f"weights: {path}: expected a state dict, itself or under {', '.join(KEYS)}, got {_shown(content)}"
         raise StageError("wrong-file", message)
-    part, walked = _walked(content, key)
-    message = f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)} at {walked!r}"
-    raise StageError("wrong-name", message)
+    message = f"weights: {path}: expected a state dict (names and tensors) at {key!r}, got {_shown(part)}, in "
+    raise StageError("wrong-name", f"{message}{_shown(content)}")
 
 
-def _walked(content: Any, key: str) -> tuple[Any, str]:
-    """Follow a key with dots as far as it leads: what is there, and how far that is."""
-    walked: list[str] = []
+def _at(content: Any, key: str) -> Any:
+    """Follow a key with dots; None where it leads nowhere."""
     for name in key.split(".") if key else ():
-        if not isinstance(content, Mapping) or name not in content:
-            break
-        content = content[name]
-        walked.append(name)
-    return content, ".".join(walked)
+        content = content.get(name) if isinstance(content, Mapping) else None
+    return content
 
 
 def _is_state_dict(value: Any) -> bool:

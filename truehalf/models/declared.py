@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from truehalf.codes import coded
-from truehalf.config.schema import Config, InputConfig, InputKind, OutputConfig, OutputKind
+from truehalf.config.schema import Config, DecoderName, InputConfig, InputKind, Layout, OutputConfig, OutputKind
 from truehalf.config.typed import frozen, plain
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError
-from truehalf.io_spec.spec import LAYOUT, IoSpec, OutputSpec
+from truehalf.io_spec.spec import INSIDE, LAYOUT, InputSpec, IoSpec, OutputSpec, TensorSpec, input_of
+from truehalf.json_values import JsonObject
 from truehalf.models.calling import all_taken, named_tensors
-from truehalf.models.model import Input
 
 IMAGES = "images"  # the one input of a model that declares none
 
 
-def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) -> list[Input]:
+def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) -> list[InputSpec]:
     """`model.inputs`; null: one of images.
 
     Args:
@@ -28,8 +28,29 @@ def declared_inputs(config: Config, preprocessing: Preprocessing | None = None) 
     """
     images = declared_preprocessing(config, preprocessing)
     if config.model.inputs is None:
-        return [Input(IMAGES, preprocessing=images)]
+        return [images_input(IMAGES, images)]
     return [_input(each, images) for each in config.model.inputs]
+
+
+def images_input(
+    name: str, images: Preprocessing, dtype: str = "float32", inside: JsonObject | None = None
+) -> InputSpec:
+    """An input of images, with all that truehalf.data.preprocessing.declared_by reads.
+
+    Args:
+        inside: mean and std, where the graph normalises by itself.
+    """
+    height, width = images.size or ("?", "?")
+    sides = (3, height, width) if images.layout == Layout.nchw else (height, width, 3)
+    pixels = dict(images.as_dict())
+    outside = {"mean": pixels.pop("mean"), "std": pixels.pop("std"), "where": "before the graph"}
+    pixels["normalization"] = outside if inside is None else {**inside, "where": INSIDE}
+    return input_of(TensorSpec(name, None, dtype, ("batch", *sides)), "images", pixels)
+
+
+def tensor_input(name: str, dtype: str, shape: Sequence[int | None], kind: str = "tensor") -> InputSpec:
+    """An input of arrays; `shape` is that of one sample, None where a side may vary."""
+    return InputSpec(name, kind, dtype, ("batch", *("?" if side is None else side for side in shape)))
 
 
 def declared_preprocessing(config: Config, known: Preprocessing | None = None) -> Preprocessing:
@@ -41,11 +62,12 @@ def declared_preprocessing(config: Config, known: Preprocessing | None = None) -
     return replace(known or Preprocessing(), **{key: value for key, value in values.items() if value is not None})
 
 
-def _input(declared: InputConfig, images: Preprocessing) -> Input:
+def _input(declared: InputConfig, images: Preprocessing) -> InputSpec:
+    dtype = declared.dtype or "float32"
     if declared.kind is InputKind.images:
-        return Input(declared.name, declared.kind.value, declared.dtype or "float32", None, images)
-    shape = (2,) if declared.kind is InputKind.picture_size else tuple(declared.shape or ())
-    return Input(declared.name, declared.kind.value, declared.dtype or "float32", shape)
+        return images_input(declared.name, images, dtype)
+    shape = (2,) if declared.kind is InputKind.picture_size else declared.shape or ()
+    return tensor_input(declared.name, dtype, shape, declared.kind.value)
 
 
 def outputs_of(config: Config, returned: Any) -> tuple[list[OutputSpec], list[str]]:
@@ -101,6 +123,32 @@ def problems_of_declared(config: Config) -> Iterator[str]:
         if name in names:
             message = f"model.outputs: {name!r} is the name of an input, too; expected different names"
             yield coded("given-twice", message)
+
+
+def own_decoder(config: Config, what: str = "model") -> Iterator[str]:
+    """Reject decoder=... for models that contain a decoder."""
+    if config.decoder.name is not DecoderName.none:
+        yield coded("in-conflict", f"decoder: the {what} brings one; expected none, got {config.decoder.name.value}")
+
+
+def not_taken(config: Config, *keys: str) -> Iterator[str]:
+    """Reject keys of `model` that are set, though the source knows them."""
+    for key in keys:
+        if value := getattr(config.model, key):
+            message = f"model.{key}: source {config.model.source} knows it; expected null or [], got {plain(value)}"
+            yield coded("in-conflict", message)
+
+
+def known_of_source(config: Config, *keys: str) -> Iterator[str]:
+    """Reject keys as `not_taken`; half a size; and NHWC, which no network that a source knows takes."""
+    model = config.model
+    yield from not_taken(config, *keys)
+    if (size := list(model.image_size)).count(None) == 1:
+        message = f"model.image_size: expected [height, width], or [null, null] for that of the model, got {size}"
+        yield coded("needs-value", message)
+    if model.preprocessing.layout is Layout.nhwc:
+        message = f"model.preprocessing.layout: source {model.source} takes NCHW; expected NCHW or null, got NHWC"
+        yield coded("in-conflict", message)
 
 
 def takes_images(config: Config) -> bool:

@@ -25,13 +25,9 @@ from truehalf.json_values import is_finite_number
 
 _PIXEL_KEYS = ("range", "mean", "std")
 _RESAMPLES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers, which are written
-_CHANGES_PIXELS = {  # keys that do what the preprocessing here has no word for
+_CHANGES_PIXELS = {  # of EfficientNet's: keys that do what the preprocessing here has no word for
     "rescale_offset": "subtracts 1 after it has rescaled",
     "include_top": "normalises twice",
-    "do_grayscale": "makes images grey",
-    "do_convert_grayscale": "makes images grey",
-    "do_thumbnail": "shrinks images before it resizes them",
-    "do_align_long_axis": "turns images",
 }
 
 

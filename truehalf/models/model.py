@@ -8,42 +8,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from truehalf.data.preprocessing import Preprocessing
-from truehalf.io_spec.spec import OutputSpec
+from truehalf.io_spec.spec import InputSpec, OutputSpec
 
 if TYPE_CHECKING:
     import torch
 
 Task = StrEnum("Task", ["detection", "classification"])
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input, in the order in which the module takes them.
-
-    Attributes:
-        name: in the ONNX file.
-        kind: "images", "picture_size" (int [2], see truehalf.data.preprocessing.beside_images) or "tensor".
-        dtype: as numpy calls it.
-        shape: without the batch axis, None where a side may vary. Of images: None; the preprocessing says it.
-        preprocessing: of images: from an image to the array.
-        normalized: mean and std, where the graph normalises by itself.
-    """
-
-    name: str
-    kind: str = "images"
-    dtype: str = "float32"
-    shape: tuple[int | None, ...] | None = None
-    preprocessing: Preprocessing | None = None
-    normalized: dict[str, Any] | None = None
-
-    @property
-    def size(self) -> list[int]:
-        """Height and width of images whose size is known."""
-        assert self.preprocessing is not None and self.preprocessing.size is not None
-        return self.preprocessing.size
 
 
 # What the networks of DETR's family give, whose scores are sigmoid's.
@@ -60,7 +32,9 @@ class Model:
     Attributes:
         module: in eval mode, on the CPU, in FP32: takes tensors by position and returns a tuple of tensors, in the
             order of `inputs` and `outputs`. Of an ONNX file: a module that runs it in ONNX Runtime.
-        inputs, outputs: what the I/O spec will say; of outputs the dtype and the shape are those of a run.
+        inputs: in the order in which the module takes them, as the I/O spec will have them; "?" is a side that a run
+            decides.
+        outputs: what the I/O spec will say; dtype and shape are those of a run.
         class_names: in the order of the model's classes.
         trained: whether there are weights to trust.
         file: the ONNX file, where there is no module to trace.
@@ -71,7 +45,7 @@ class Model:
     """
 
     module: torch.nn.Module
-    inputs: Sequence[Input]
+    inputs: Sequence[InputSpec]
     outputs: Sequence[OutputSpec]
     class_names: Sequence[str]
     trained: bool

@@ -9,8 +9,12 @@ import sys
 import sysconfig
 import types
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from truehalf.user_code import PRODUCT, is_installed
+
+if TYPE_CHECKING:
+    import torch
 
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 
@@ -30,6 +34,11 @@ def is_own_class(cls: type) -> bool:
     return any(is_own(each.__code__.co_filename) for each in vars(cls).values() if isinstance(each, types.FunctionType))
 
 
+def has_own_code(module: torch.nn.Module) -> bool:
+    """Whether a part of a module is of a class of the user's."""
+    return any(is_own_class(type(part)) for part in module.modules())
+
+
 def shown_file(file: str) -> str:
     """Relative to the working folder, or to the folder of installed packages."""
     path = Path(file)
@@ -39,19 +48,16 @@ def shown_file(file: str) -> str:
     return path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else path.as_posix()
 
 
-def source_of(file: str, space: dict[str, object] | None = None) -> str:
-    """From where Python itself has it for tracebacks: files, notebook cells, packages in a zip file.
-
-    Args:
-        space: globals of a module of the file, which name its loader.
+def nodes_of(file: str) -> list[ast.AST]:
+    """Parse a source, from where Python has it for tracebacks (files, notebook cells), node by node; none of a source
+    of another version of Python, or of what is none.
     """
     linecache.checkcache(file)
-    return "".join(linecache.getlines(file, space))
+    return _parsed("".join(linecache.getlines(file)))
 
 
 @functools.lru_cache(maxsize=64)
-def nodes_of(source: str) -> list[ast.AST]:
-    """The syntax, node by node; none of a source of another version of Python, or of what is none."""
+def _parsed(source: str) -> list[ast.AST]:
     try:
         return list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from truehalf.errors import StageError
-from truehalf.models.model import Input
+from truehalf.io_spec.spec import InputSpec
 
 Arrays = Mapping[str, np.ndarray]
 Axes = Mapping[str, Mapping[int, str]]
@@ -35,22 +35,23 @@ def other_sides(side: int) -> tuple[int, int]:
     return (smaller, larger) if smaller >= by else (larger, larger + by)
 
 
-def at_other_sizes(inputs: Sequence[Input], axes: Axes) -> list[list[Input]]:
+def at_other_sizes(inputs: Sequence[InputSpec], axes: Axes) -> list[list[InputSpec]]:
     """The inputs at two other sizes of their images; empty where no image's height or width varies."""
     changed = [[_resized(each, axes.get(each.name, {}), pick) for each in inputs] for pick in (0, 1)]
-    return changed if any(after != before for after, before in zip(changed[0], inputs, strict=True)) else []
+    return changed if changed[0] != list(inputs) else []
 
 
-def _resized(entry: Input, axes: Mapping[int, str], pick: int) -> Input:
-    if entry.preprocessing is None or entry.preprocessing.size is None:
+def _resized(entry: InputSpec, axes: Mapping[int, str], pick: int) -> InputSpec:
+    if entry.kind != "images" or entry.size is None:
         return entry
-    first = 2 if entry.preprocessing.layout == "NCHW" else 1
+    first = 1 if entry.layout == "NHWC" else 2
     one_name = axes.get(first) == axes.get(first + 1)
     sides = [
         other_sides(side)[pick if position == 0 or one_name else 1 - pick] if first + position in axes else side
-        for position, side in enumerate(entry.preprocessing.size)
+        for position, side in enumerate(entry.size)
     ]
-    return replace(entry, preprocessing=replace(entry.preprocessing, size=sides))
+    shape = (*entry.sides[:first], *sides, *entry.sides[first + 2 :])
+    return replace(entry, size=tuple(sides), shape=shape)
 
 
 def other_axes(feed: Arrays, example: Arrays) -> list[tuple[str, int]]:

@@ -11,14 +11,16 @@ import numpy as np
 
 from truehalf.config.schema import Config
 from truehalf.config.typed import did_you_mean
+from truehalf.data.run_samples import TRACE_SAMPLES, run_samples
+from truehalf.data.samples import Samples, filled
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import check_declared
-from truehalf.io_spec.spec import INSIDE, InputSpec, IoSpec, TensorSpec, input_of
+from truehalf.io_spec.spec import InputSpec, IoSpec, TensorSpec
 from truehalf.models import sources
 from truehalf.models.as_made import aside
 from truehalf.models.calling import as_tensors
 from truehalf.models.declared import IMAGES
-from truehalf.models.model import Input, Model
+from truehalf.models.model import Model
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +95,7 @@ def io_spec(
         raise StageError("wrong-name", message)
     batch = axes.get(model.inputs[0].name, {}).get(0)
     named = {each.name: axes.get(each.name, {} if batch is None else {0: batch}) for each in model.outputs}
-    taken, given = zip(described_inputs(model), example, strict=True), zip(model.outputs, outputs, strict=True)
+    taken, given = zip(model.inputs, example, strict=True), zip(model.outputs, outputs, strict=True)
     return IoSpec(
         inputs=tuple(_traced(each, tensor, axes.get(each.name, {})) for each, tensor in taken),
         outputs=tuple(_as_run(each, tensor, named[each.name]) for each, tensor in given),
@@ -119,22 +121,15 @@ def dynamic_axes_of(config: Config, model: Model) -> dict[str, dict[int, str]]:
     return {each.name: {0: batch} for each in model.inputs if each.name not in axes} | axes
 
 
+def samples_to_trace(model: Model, config: Config, root: Path) -> tuple[Samples, int, dict[str, np.ndarray]]:
+    """Read samples to trace on, all of them; the batch that is traced; and the feed of that batch."""
+    samples, batch = run_samples("trace", config, root, described(model)), model.batch or config.trace.batch
+    return samples, batch, filled(samples[: min(batch, TRACE_SAMPLES // 2)], batch)
+
+
 def described(model: Model) -> IoSpec:
     """The I/O spec as far as it is known before a run, and as samples need it: inputs and class_names."""
-    return IoSpec(tuple(described_inputs(model)), class_names=tuple(model.class_names))
-
-
-def described_inputs(model: Model) -> list[InputSpec]:
-    """The inputs as the I/O spec will have them, as far as they are known before a run: for the samples to trace on."""
-    described = []
-    for each in model.inputs:
-        sides: Sequence[int | None] = each.shape or ()
-        if each.preprocessing is not None:
-            height, width = each.preprocessing.size or (None, None)
-            sides = (3, height, width) if each.preprocessing.layout == "NCHW" else (height, width, 3)
-        shape = ("batch", *("?" if side is None else side for side in sides))
-        described.append(input_of(TensorSpec(each.name, None, each.dtype, shape), each.kind, _pixels(each)))
-    return described
+    return IoSpec(tuple(model.inputs), class_names=tuple(model.class_names))
 
 
 def _as_run(tensor: _Tensor, values: torch.Tensor, axes: Mapping[int, str]) -> _Tensor:
@@ -155,14 +150,3 @@ def _traced(declared: InputSpec, values: torch.Tensor, axes: Mapping[int, str]) 
     """With what a run says of it; where a side varies and nothing else gives its size, the traced shape, too."""
     needed = not declared.pixels and any(axis > 0 for axis in axes)
     return replace(_as_run(declared, values, axes), traced=tuple(values.shape) if needed else None)
-
-
-def _pixels(declared: Input) -> Mapping[str, object]:
-    """What the data has to know of images: all that truehalf.data.preprocessing.declared_by reads."""
-    if declared.preprocessing is None:
-        return {}
-    plain = dict(declared.preprocessing.as_dict())
-    mean, std = plain.pop("mean"), plain.pop("std")
-    outside = {"mean": mean, "std": std, "where": "before the graph"}
-    inside = None if declared.normalized is None else {**declared.normalized, "where": INSIDE}
-    return {**plain, "normalization": inside or outside}

@@ -53,47 +53,24 @@ def fill(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], named: st
     import torch
 
     expected = module.state_dict()
-    ties = _ties(expected)
-    _check_architecture(named, expected, ties, tensors)
-    _check_values(named, tensors)
-    with torch.no_grad():
-        for names in ties:
-            stored = next(name for name in names if name in tensors)
-            expected[names[0]].copy_(tensors[stored])
-
-
-def _ties(expected: Mapping[str, torch.Tensor]) -> list[list[str]]:
-    """Names of the module's tensors, those that share one storage together."""
-    groups: dict[object, list[str]] = {}
+    tied: dict[object, list[str]] = {}
     for name, tensor in expected.items():
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
-        groups.setdefault(key, []).append(name)
-    return list(groups.values())
-
-
-def _check_architecture(
-    named: str, expected: Mapping[str, torch.Tensor], ties: list[list[str]], tensors: Mapping[str, torch.Tensor]
-) -> None:
-    missing = [" = ".join(names) for names in ties if not any(name in tensors for name in names)]
+        shared = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else name
+        tied.setdefault(shared, []).append(name)
+    missing = [" = ".join(names) for names in tied.values() if not any(name in tensors for name in names)]
     unexpected = [name for name in tensors if name not in expected]
     wrong = [
-        f"{name}: expected {_kind(tensor)}, got {_kind(tensors[name])}"
+        f"{name}: expected {_kind(tensor)}, got {_kind(got)}"
         for name, tensor in expected.items()
-        if name in tensors and not _fits(tensor, tensors[name])
+        if (got := tensors.get(name, tensor)).shape != tensor.shape
+        or got.is_floating_point() != tensor.is_floating_point()
     ]
-    if not (missing or unexpected or wrong):
-        return
-    lines = differences(wrong, missing, unexpected)
-    if prefix := _prefix(expected, tensors):
-        lines.append(
-            f"  every name in the file begins with {prefix!r}, which the model's do not have; "
-            f"if that is all, take it off: model.options.prefix={prefix} (of source torch)"
-        )
-    raise StageError(
-        "wrong-file",
-        f"weights: {named} belongs to another architecture; give the file that was trained with this model and "
-        "decoder, or the model that these weights were trained with\n" + "\n".join(lines),
-    )
+    if missing or unexpected or wrong:
+        raise _of_another_architecture(named, differences(wrong, missing, unexpected), expected, tensors)
+    _check_values(named, tensors)
+    with torch.no_grad():
+        for names in tied.values():
+            expected[names[0]].copy_(next(tensors[name] for name in names if name in tensors))
 
 
 def differences(wrong: Sequence[str], missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
@@ -102,13 +79,23 @@ def differences(wrong: Sequence[str], missing: Sequence[str], unexpected: Sequen
     return [f"  {len(found)} {what}: {some_of(found, 5, '; ')}" for what, found in kinds.items() if found]
 
 
-def _prefix(expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> str | None:
-    """What stands before the first dot of every name in the file, where some name without it is one of the model's."""
-    prefixes = {name.partition(".")[0] + "." for name in tensors if "." in name}
-    if len(prefixes) != 1 or not all("." in name for name in tensors):
-        return None
-    prefix = prefixes.pop()
-    return prefix if any(name.removeprefix(prefix) in expected for name in tensors) else None
+def _of_another_architecture(
+    named: str, lines: list[str], expected: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+) -> StageError:
+    """Make the error for tensors that do not fit, with the prefix that all of them have where that may be all."""
+    prefix, dot, _ = next(iter(tensors), "").partition(".")
+    shared = prefix + dot
+    is_shared = bool(dot) and all(name.startswith(shared) for name in tensors)
+    if is_shared and any(name.removeprefix(shared) in expected for name in tensors):
+        lines.append(
+            f"  every name in the file begins with {shared!r}, which the model's do not have; "
+            f"if that is all, take it off: model.options.prefix={shared} (of source torch)"
+        )
+    return StageError(
+        "wrong-file",
+        f"weights: {named} belongs to another architecture; give the file that was trained with this model and "
+        "decoder, or the model that these weights were trained with\n" + "\n".join(lines),
+    )
 
 
 def _check_values(named: str, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -128,10 +115,6 @@ def _check_values(named: str, tensors: Mapping[str, torch.Tensor]) -> None:
     if broken := [name for name, tensor in tensors.items() if not tensor.to(torch.float32).isfinite().all()]:
         message = f"weights: {named}: expected numbers that FP32 can hold, got NaN or Inf in {some_of(broken, 5)}"
         raise StageError("not-finite", message)
-
-
-def _fits(expected: torch.Tensor, got: torch.Tensor) -> bool:
-    return expected.shape == got.shape and expected.is_floating_point() == got.is_floating_point()
 
 
 def _kind(tensor: torch.Tensor) -> str:

@@ -80,9 +80,10 @@ def lint(
     ignores = parse_ignores(ignore, RULES)
     versions = parse_version(tensorrt)
     copy = model.clone()
-    if not (refused := InlineNamed(plugin_ops)(copy).refused):
-        InferTypes()(copy)
+    refused = InlineNamed(plugin_ops)(copy).refused
     check_required_inputs(copy, plugin_ops)
+    if not refused:
+        InferTypes()(copy)
     position = {node: index for index, node in enumerate(all_nodes(copy))}
     matches: list[tuple[Pattern, Match]] = []
     for is_folded in (False, True):

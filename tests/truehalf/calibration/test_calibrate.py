@@ -13,12 +13,11 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import expect, raises
-from truehalf.api import convert
 from truehalf.calibration.calibrate import calibrate
 from truehalf.calibration.ranges_form import read_ranges
 from truehalf.data.model_samples import model_samples
 from truehalf.data.samples import Feeds
-from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_file import load_model
 from truehalf.runtime.ort import Session
 
 # Attention-like: a mask of finfo.max, one of -Inf, merged axes, integers beside floats.
@@ -75,6 +74,14 @@ def each(x: np.ndarray) -> list[dict[str, np.ndarray]]:
     return [{"x": row[np.newaxis]} for row in x]
 
 
+class Named(list[dict[str, np.ndarray]]):
+    """Feeds with names, as truehalf.data.samples.Feeds."""
+
+    def __init__(self, feeds: list[dict[str, np.ndarray]], names: list[str]) -> None:
+        super().__init__(feeds)
+        self.names = names
+
+
 def expected_entry(values: list[np.ndarray], names: list[str]) -> dict[str, Any]:
     finite = [value for value in values if np.isfinite(value).all()]
     peaks = [np.abs(value).max() if np.isfinite(value).all() else -1 for value in values]
@@ -90,7 +97,7 @@ def expected_entry(values: list[np.ndarray], names: list[str]) -> dict[str, Any]
 
 def test_ranges_are_those_of_numpy(model: Path) -> None:
     x, names = samples(7), [f"sample {i}" for i in range(7)]
-    ranges = calibrate(model, each(x), names=names)
+    ranges = calibrate(model, Named(each(x), names))
     reference = Session(every_tensor(model).SerializeToString())
     runs = [reference.run({"x": x[i : i + 1]}) | {"x": x[i : i + 1]} for i in range(7)]
     floats = ["x", "m", "scaled", "masked", "scores", "t", "p", "back", "rows", "sum", "y"]
@@ -126,7 +133,7 @@ def test_nan_is_seen_wherever_it_stands(tmp_path: Path, position: int) -> None:
     x = np.full((2, 12), 4, np.float32)
     x[0, position] = -1
     x[1, 3] = 9
-    entry = calibrate(path, each(x), names=["a", "b"])["tensors"]["n"]
+    entry = calibrate(path, Named(each(x), ["a", "b"]))["tensors"]["n"]
     assert (entry["nonfinite"], entry["absmax"], entry["min"], entry["sample"]) == (1, 3, 2, "b")
 
 
@@ -135,7 +142,7 @@ def test_a_tensor_with_nothing_finite_has_no_range(tmp_path: Path) -> None:
         tmp_path / "m.onnx",
         "g (float[N,2] x) => (bool[N,2] y) { l = Sqrt(x)  y = IsNaN(l) }",
     )
-    ranges = calibrate(path, each(-np.ones((2, 2), np.float32)), names=["a", "b"])
+    ranges = calibrate(path, Named(each(-np.ones((2, 2), np.float32)), ["a", "b"]))
     entry = ranges["tensors"]["l"]
     assert (entry["min"], entry["max"], entry["absmax"], entry["sample"]) == (None, None, None, "a")
     assert (entry["nonfinite"], entry["elements"]) == (2, 4)
@@ -149,26 +156,19 @@ def test_an_output_that_is_not_finite_names_output_sample_and_node(tmp_path: Pat
         { m = Add(x, mask)  s = Softmax(m)  ok = Relu(x)  [root] r = Sqrt(x)  bad = Mul(r, s) }""",
     )
     with raises("not-finite", "'bad'", "'b'", "1 NaN", "0 Inf", 2, "'root'", "Sqrt"):
-        calibrate(path, each(np.float32([[1, 2], [3, -4], [5, 6]])), names=["a", "b", "c"])
+        calibrate(path, Named(each(np.float32([[1, 2], [3, -4], [5, 6]])), ["a", "b", "c"]))
     with raises("not-finite", "'a'", "'x'") as caught:
-        calibrate(path, each(np.float32([[1, np.nan]])), names=["a"])
+        calibrate(path, Named(each(np.float32([[1, np.nan]])), ["a"]))
     assert "'root'" not in str(caught.value), "it begins before"
     x = np.float32([[-1, 2], [3, -4], [5, 6]])
-    ranges = calibrate(path, each(x), names=["a", "b", "c"], nonfinite_outputs="warn")
+    ranges = calibrate(path, Named(each(x), ["a", "b", "c"]), nonfinite_outputs="warn")
     (warning,) = ranges["warnings"]
     expect(warning, None, "'bad'", "'a'", "1 NaN", "'root'", "Sqrt")
     assert ranges["tensors"]["bad"]["nonfinite"] == 2
     assert ranges["tensors"]["ok"]["absmax"] == 6
 
 
-def test_bad_arguments_are_refused(model: Path) -> None:
-    feeds = each(samples(2))
-    with raises("wrong-type", "feeds"):
-        calibrate(model, iter(feeds), names=["a", "b"])
-    with raises("in-conflict", 3, 2):
-        calibrate(model, feeds, names=["a", "b", "c"])
-    with raises("in-conflict", 1):
-        calibrate(model, feeds, names=["a"])
+def test_no_sample_is_refused(model: Path) -> None:
     with raises("too-few-samples"):
         calibrate(model, [])
 
@@ -182,7 +182,6 @@ def test_names_come_from_the_feeds(model: Path) -> None:
 
 
 def test_a_model_in_memory_is_left_as_it_is(model: Path) -> None:
-    import onnx_ir as ir
 
     loaded = load_model(model)
     before = ir.to_proto(loaded).graph
@@ -213,7 +212,7 @@ def test_hazards_are_measured(tmp_path: Path) -> None:
     x[1] *= 3
     p = np.float32([[0.5, 1e-9], [2**-20, 0]])
     feeds = [{"x": x[i : i + 1], "p": p[i : i + 1]} for i in range(2)]
-    ranges = calibrate(path, feeds, names=["a", "b"])
+    ranges = calibrate(path, Named(feeds, ["a", "b"]))
     tensors, whole = ranges["tensors"], np.floor(x * np.float32(4000))
     assert tensors["turned"] == tensors["whole"]
     assert list(ranges["inner"]) == ["norm", "quiet", "mean"]
@@ -285,92 +284,16 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
     assert (ranges["tensors"], ranges["inner"], ranges["samples"]) == ({}, {}, 1)
 
 
-EMPTY = {
-    "matmul": ("float[n,4] x", "float[n,3] y", "y = MatMul(x, w)", {"x": (0, 4)}),
-    "image": ("float[n,3,8,8] x", "float[n,3,8,8] y", "y = Relu(x)", {"x": (0, 3, 8, 8)}),
-    "last axis": ("float[1,2,n] x", "float[1,2,n] y", "y = Softmax(x)", {"x": (1, 2, 0)}),
-    "tokens": ("int64[n,t] x", "float[n,t,3] y", "y = Gather(w, x)", {"x": (2, 0)}),
-    "a scalar beside": ("float[n,4] x, float s", "float[n,4] y", "y = Mul(x, s)", {"x": (0, 4), "s": ()}),
-    "a size of its own": (
-        "float[n,4] x",
-        "float[n,4] y",
-        "s = Shape(x)  f = Cast<to = 1>(s)  m = ReduceMax<keepdims = 0>(f)  r = Sqrt(m)  y = Div(x, r)",
-        {"x": (0, 4)},
-    ),
-    "an output of sizes": ("float[n,4] x", "float[n,4] y, int64[2] s", "y = Relu(x)  s = Shape(x)", {"x": (0, 4)}),
-}
-
-
-def _generated(seed: int) -> tuple[str, str, str, dict[str, tuple[int, ...]]]:
-    """A chain of operators over rows of four, as many inputs as it takes."""
-    rng = np.random.default_rng(seed)
-    nodes, last, inputs = [], "x0", ["x0"]
-    for i in range(int(rng.integers(1, 6))):
-        op = rng.choice(["Relu", "Sigmoid", "Softmax", "Add", "Mul", "MatMul"])
-        second = ", v" if op == "MatMul" else ""
-        if op in ("Add", "Mul"):
-            inputs.append(f"x{len(inputs)}")
-            second = f", {inputs[-1]}"
-        nodes.append(f"t{i} = {op}({last}{second})")
-        last = f"t{i}"
-    stated = ", ".join(f"float[n,4] {name}" for name in inputs)
-    return stated, "float[n,4] y", "  ".join([*nodes, f"y = Neg({last})"]), dict.fromkeys(inputs, (0, 4))
-
-
-@pytest.mark.parametrize("case", [*EMPTY, *range(6)])
-@pytest.mark.parametrize("position", [0, 1])
-def test_a_sample_without_rows_is_refused(case: str | int, position: int, tmp_path: Path) -> None:
-    inputs, outputs, nodes, shapes = EMPTY[case] if isinstance(case, str) else _generated(case)
-    weights = "<float[4,3] w = {0,1,2,3,4,5,6,7,8,9,10,11}, float[4,4] v = {0,1,2,3,4,5,6,7,8,9,1,1,1,1,1,1}>"
-    model = write(tmp_path / "m.onnx", f"g ({inputs}) => ({outputs}) {weights} {{ {nodes} }}")
-    kinds = dict.fromkeys(shapes, np.int64 if "int64" in inputs else np.float32)
-    empty = {name: np.zeros(shape, kinds[name]) for name, shape in shapes.items()}
-    whole = {name: np.ones([side or 2 for side in shape], kinds[name]) for name, shape in shapes.items()}
-    assert calibrate(model, [whole])["samples"] == 1
-    with raises("too-few-samples", repr(str(position)), str(list(next(iter(shapes.values()))))):
-        calibrate(model, [*[whole] * position, empty])
+def test_an_empty_sample_measures_nothing_and_refuses_nothing(model: Path) -> None:
+    whole = each(samples(1))
+    ranges = calibrate(model, [*whole, {"x": np.zeros((0, 4, 6), np.float32)}])
+    assert (ranges["samples"], ranges["tensors"]) == (2, calibrate(model, whole)["tensors"])
 
 
 def test_an_input_may_be_empty_where_others_are_measured(tmp_path: Path) -> None:
     text = "g (float[n,4] x, float[m,4] past) => (float[k,4] y) { y = Concat<axis = 0>(past, x) }"
     feed = {"x": np.ones((2, 4), np.float32), "past": np.ones((0, 4), np.float32)}
     assert calibrate(write(tmp_path / "m.onnx", text), [feed])["tensors"]["y"]["absmax"] == 1
-
-
-# Backend tests of ONNX have inputs that are stated to be empty.
-STATED_EMPTY = {
-    "only a type": ("float[3,4] x, float[0] e", "float[3,4] y", "y = CastLike(x, e)"),
-    "only a type, of another one": ("float[3,4] x, float16[0] e", "float16[3,4] y", "y = CastLike(x, e)"),
-    "all": ("float[0,3] e", "float[0,3] y", "y = Relu(e)"),
-    "allowzero": ("float[0,3,4] e, int64[3] s", "float[3,4,0] y", "y = Reshape<allowzero = 1>(e, s)"),
-    "an axis in the middle": ("float[2,0,4] e", "float[2,0,4] y", "y = Softmax(e)"),
-    "a sum of nothing": ("float[2,0,4] e", "float[2,1,4] y", "y = ReduceSum(e, one)"),
-    "parts": ("float[0] e", "float[0] y, float[0] z", "y, z = Split(e, none)"),
-}
-
-
-@pytest.mark.parametrize("case", STATED_EMPTY)
-def test_an_input_may_be_empty_where_the_model_states_it(case: str, tmp_path: Path) -> None:
-    inputs, outputs, nodes = STATED_EMPTY[case]
-    text = f"g ({inputs}) => ({outputs}) <int64[1] one = {{1}}, int64[2] none = {{0, 0}}> {{ {nodes} }}"
-    model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
-    save_model(model, tmp_path / "m.onnx")
-    shapes = {str(value.name): value.shape for value in model.graph.inputs}
-    feed = {"x": np.full((3, 4), 2, np.float32), "s": np.array([3, 4, 0])}
-    feed |= {"e": np.zeros(shapes["e"].numpy(), np.float16 if "float16" in inputs else np.float32)}
-    feed = {name: array for name, array in feed.items() if name in shapes}
-    assert calibrate(tmp_path / "m.onnx", [feed])["samples"] == 1
-    assert convert(tmp_path / "m.onnx", samples=[feed]).report.fp16.status == "done"
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_ranges_of_no_element_are_refused(count: int) -> None:
-    entry = {"min": None, "max": None, "absmax": None, "elements": 0}
-    ranges: Any = {"samples": 1, "tensors": {f"t{i}": dict(entry) for i in range(count)}}
-    with raises("too-few-samples", count):
-        read_ranges(ranges)
-    ranges["tensors"]["t0"]["absmax"] = 0.0
-    assert read_ranges(ranges) is not None
 
 
 @pytest.mark.parametrize(
@@ -382,7 +305,7 @@ def test_ranges_of_no_element_are_refused(count: int) -> None:
         ("tensors", {"absmax": 1.0, "min": 3, "max": -3}, ["min", "max", 3.0, -3.0]),
         ("tensors", {"absmax": 1.0, "elements": -1}, ["elements", -1]),
         ("tensors", {"absmax": 1.0, "nonfinite": "many"}, ["nonfinite", "'many'"]),
-        ("tensors", None, ["mapping", None]),
+        ("tensors", None, [None]),
         ("inner", {"quantity": "sum", "value": -1}, ["value", -1]),
     ],
 )
@@ -391,14 +314,3 @@ def test_ranges_of_another_form_are_refused(key: str, entry: Any, facts: list[st
     ranges[key] = ranges.get(key, {}) | {"named": entry}
     with raises("file-unreadable", key, "'named'", *facts):
         read_ranges(ranges)
-
-
-@pytest.mark.parametrize("value", ["two", 1.5, ["a"]])
-@pytest.mark.parametrize("key", ["samples", "warnings"])
-def test_what_ranges_say_besides_has_a_form_too(key: str, value: Any) -> None:
-    ranges: Any = {"tensors": {"t": {"absmax": 1.0}}, key: value}
-    if key == "warnings" and isinstance(value, list):
-        assert read_ranges(ranges) is not None
-    else:
-        with raises("file-unreadable", key, repr(value)):
-            read_ranges(ranges)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.messages import expect
 from truehalf.calibration.calibrate import calibrate
-from truehalf.calibration.hazards import reductions
 from truehalf.calibration.ranges import Scanner
+from truehalf.calibration.sums import reductions
 from truehalf.config.precision import Precision
 from truehalf.conversion.convert import convert_model
 from truehalf.ir.normalize import PREPARE, InferTypes

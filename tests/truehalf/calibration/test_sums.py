@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from tests.truehalf.calibration.small_graphs import HUGE, parsed
-from truehalf.calibration.hazards import reductions
 from truehalf.calibration.ranges import Scanner
+from truehalf.calibration.sums import reductions
 from truehalf.ir.normalize import InferTypes
 
 GENERATOR = np.random.default_rng(3)

@@ -12,7 +12,6 @@ import onnx_ir as ir
 from tests.measuring.converted import only
 from truehalf.config.precision import Precision
 from truehalf.conversion.convert import ConversionResult, convert_to_fp16
-from truehalf.conversion.rewrite import ConversionReport
 from truehalf.ir.normalize import PREPARE
 from truehalf.ir.selectors import Lists
 
@@ -30,13 +29,13 @@ def parsed(text: str) -> onnx.ModelProto:
 
 def converted(
     source: str | onnx.ModelProto, pins: str = "^pin", keep_io_types: bool = True, **options: Any
-) -> tuple[onnx.ModelProto, ConversionReport]:
+) -> tuple[onnx.ModelProto, ConversionResult]:
     """Convert with all nodes free but those whose name a pattern finds; checks what must hold for any graph."""
     proto = source if isinstance(source, onnx.ModelProto) else parsed(source)
-    pinned = only(block=Lists(node=(pins,)), init_overflow="clamp", keep_io_types=keep_io_types)
+    pinned = only(block=Lists(node=(pins,)), keep_io_types=keep_io_types)
     result, mixed = convert_in_memory(proto, pinned, **options)
     check_invariants(proto, mixed, keep_io_types)
-    return mixed, result.conversion
+    return mixed, result
 
 
 def convert_in_memory(

@@ -185,7 +185,7 @@ def test_output_of_a_removed_cast_keeps_its_name_by_renaming_the_producer() -> N
 
 def test_output_of_a_removed_cast_keeps_its_shape() -> None:
     """Nobody can infer the shape of a sum over axes that come as an input: the output states it."""
-    body = "a = ReduceSum<keepdims = 0>(x, axes)  b = Cast<to = 11>(a)  y = CastLike(b, x)"
+    body = "a = ReduceSum<keepdims = 0>(x, axes)  b = Cast<to = 11>(a)  y = Cast<to = 1>(b)"
     result, _ = cleaned(graph(body, "float[4, 3] x, int64[1] axes", 'float["n"] y'), strict=True)
     assert ops(result) == ["ReduceSum"]
 
@@ -305,20 +305,6 @@ def test_a_cast_that_only_its_shape_is_read_of() -> None:
     result, report = cleaned(graph(body, outputs="float[1] y"), strict=True)
     assert ops(result) == ["Shape", "Size", "Mul", "Cast"]
     assert report.rules == {"dead": 1, "unread": 2}
-
-
-def test_cast_like_a_known_type() -> None:
-    body = "a = CastLike(x, h)  b = CastLike(a, x)  c = CastLike(x, x)  z = Add(a, h)  y = Add(b, c)"
-    result, report = cleaned(graph(body, "float[4] x, float16[4] h", "float16[4] z, float[4] y"))
-    assert ops(result) == ["Cast", "Add", "Add"]
-    assert report.casts_before == 3 and report.rules["like"] == 3
-
-
-def test_cast_like_an_unknown_type_stays() -> None:
-    text = """<ir_version: 8, opset_import: ["": 17, "their": 1]> g (float[2] x) => (float[2] y)
-        { a = their.Op(x)  b = CastLike(x, a)  c = their.Op(b)  y = Relu(c) }"""
-    result, _ = cleaned(onnx.parser.parse_model(text))
-    assert ops(result) == ["Op", "CastLike", "Op", "Relu"]
 
 
 # --- any graph --------------------------------------------------------------------------------------------------------

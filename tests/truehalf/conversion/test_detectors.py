@@ -47,18 +47,14 @@ def exported(decoder: str, folder: Path) -> Path:
 @pytest.mark.filterwarnings("ignore")
 def test_a_detector_converts(decoder: str, tmp_path: Path) -> None:
     source = exported(decoder, tmp_path)
-    by_cost = to_fp16(source, tmp_path / "fp16.onnx", op_block_list=["Softmax"], fp16_ops=[])
-    assert by_cost.costs["placed"] == by_cost.costs["unforced"]
     report = to_fp16(source, tmp_path / "fp16.onnx", op_block_list=["Softmax"])
     assert report.fp16_arithmetic > 0.999
-    assert by_cost.costs["placed"]["bytes"] <= report.costs["placed"]["bytes"]
     cleaned = clean_casts(tmp_path / "fp16.onnx", tmp_path / "clean.onnx")
     softmaxes = sum(node.op_type == "Softmax" for node in onnx.load(source).graph.node)
     assert report.verdicts["op_block_list"] == softmaxes
     # placing may keep a scale or a mask beside a Softmax in FP32, too
     assert report.fp32_nodes_total - report.verdicts.get("placement", 0) == softmaxes
     assert report.fp16_fraction > 0.97
-    assert report.weights["elements_clamped"] == 0
     # nothing to clean up in our own graph: at most two casts for each pinned node, one for each input and output
     assert cleaned.casts_after == cleaned.casts_before <= 2 * softmaxes + 3
     before, after = onnx.load(source), onnx.load(tmp_path / "clean.onnx")

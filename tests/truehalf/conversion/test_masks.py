@@ -10,7 +10,7 @@ import pytest
 
 from tests.measuring.converted import only
 from tests.messages import expect
-from truehalf.calibration.ranges_form import ranges_of
+from truehalf.calibration.ranges_form import read_ranges
 from truehalf.conversion.decide import decide
 from truehalf.conversion.masks import LEVEL, Masks, find_masks
 from truehalf.ir.normalize import NORMALIZE
@@ -41,11 +41,11 @@ def span(low: float, high: float) -> dict[str, Any]:
 
 def masks(body: str, ranges: dict[str, Any] | None = None, **constants: Any) -> Masks:
     opset = 23 if "Attention" in body else 17
-    return find_masks(model_of(body, opset, **constants), None if ranges is None else ranges_of({"tensors": ranges}))
+    return find_masks(model_of(body, opset, **constants), None if ranges is None else read_ranges({"tensors": ranges}))
 
 
 def clamped(found: Masks) -> set[str]:
-    return {mask.constant.name or "" for mask in found.found if mask.is_clamped}
+    return {value.name or "" for value in found.clamped}
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_what_float16_holds_stays(constant: float, is_clamped: bool) -> None:
 
 
 def test_an_ordinary_constant_is_no_mask() -> None:
-    assert masks(ADD, big=-100.0).found == []
+    assert masks(ADD, big=-100.0).tensors == set()
 
 
 @pytest.mark.parametrize(("low", "high", "masks_it"), [(0.0, 1.0, True), (0.0, 2.0, False), (-1.0, 0.0, False)])
 def test_a_factor_lies_between_0_and_1(low: float, high: float, masks_it: bool) -> None:
     found = masks(FACTOR, {"n": span(low, high)})
-    assert bool(found.found) == masks_it
+    assert bool(found.tensors) == masks_it
     for refusal in found.refused:
         expect(refusal, None, *BIG, "'Mul_m'")
 
@@ -103,13 +103,13 @@ def test_a_factor_lies_between_0_and_1(low: float, high: float, masks_it: bool) 
 )
 def test_a_constant_with_another_use_is_left(more: str, why: str) -> None:
     found = masks(f"{ADD} {more}")
-    assert (found.found, found.tensors) == ([], set())
+    assert (found.clamped, found.tensors) == ([], set())
     expect(found.refused[0], None, *BIG, why, f"'{why}_e'")
 
 
 def test_a_mask_that_is_an_output_is_left() -> None:
     found = masks("y = Where(c, big, x) z = Softmax(y)")
-    assert found.found == []
+    assert found.clamped == []
     expect(found.refused[0], None, *BIG, "output 'y'")
 
 
@@ -117,7 +117,7 @@ def test_a_constant_that_a_caller_may_override_is_left() -> None:
     head = HEAD.replace("int64[2,4] keep", "float big") % 17
     model = ir.from_onnx_text(head + "<float big = {-1e9}> { t = Where(c, big, x) y = Softmax(t) }")
     NORMALIZE(model)
-    assert find_masks(model, None).found == []
+    assert find_masks(model, None).tensors == set()
 
 
 def test_ranges_judge_where_a_mask_meets_a_constant_that_is_none() -> None:
@@ -145,12 +145,12 @@ def test_three_masks_and_a_score_stay_finite_and_a_masked_element_vanishes(low: 
 
 def test_decide_takes_masks_out_of_the_range_rules() -> None:
     model = model_of(ADD)
-    ranges = ranges_of(
+    ranges = read_ranges(
         {"tensors": {"x": span(-1.0, 1.0)} | {name: span(-3.4e38, 0.0) for name in ("m", "u", "s", "t")}}
     )
     found = decide(model, ranges, only(masks=True, data_max=512.0, init_max=65504.0))
     assert {decision.rule for decision in found.nodes.values()} == {"none"}
-    assert ([mask.constant.name for mask in found.masks], found.warnings) == (["big"], [])
+    assert ([value.name for value in found.masks], found.warnings) == (["big"], [])
     for other in (only(data_max=512.0, init_max=65504.0), only(masks=True, rules="autocast", data_max=512.0)):
         found = decide(model, ranges, other)
         assert {d.rule for d in found.nodes.values()} <= {"overflow", "data_max"}

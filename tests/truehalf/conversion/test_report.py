@@ -23,8 +23,6 @@ def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
     assert report.casts_to_fp32 == 1
     assert report.model["casts"] == 2
     assert report.fp16_fraction == report.model["fp16_fraction"] == pytest.approx(1 / 3)
-    assert report.weights["tensors_fp16"] == 1
-    assert report.ranges == {"tensors": 3, "tensors_without": 0}
     assert report.not_done == []
     assert report.model["size_mb"] == (tmp_path / "out.onnx").stat().st_size / 1e6
     assert Fp16Report.from_json(json.loads(json.dumps(report.to_json()))) == report
@@ -33,7 +31,6 @@ def test_the_report_counts_what_the_file_holds(tmp_path: Path) -> None:
 def test_without_ranges_the_report_says_what_was_not_done(tmp_path: Path) -> None:
     report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", data_max=512)
     assert report.fp32_nodes_total == 0
-    assert report.ranges == {"tensors": 0, "tensors_without": 3}
     (line,) = report.not_done
     asked = ("safety_factor", "data_max", "inner", "masks")
     assert line.startswith(f"{', '.join(asked)}: ")
@@ -105,23 +102,16 @@ def test_a_file_that_stays_fp32_has_a_report_of_the_same_keys(tmp_path: Path) ->
     skipped, done = skipped_report(saved(tmp_path)), to_fp16(saved(tmp_path), tmp_path / "out.onnx")
     assert skipped.status == "skipped" and set(skipped.to_json()) - set(done.to_json()) == {"reason"}
     expect(skipped.reason, None, "precision=fp32")
-    assert skipped.fp16_arithmetic == 0 and set(skipped.costs["placed"].values()) == {0}
+    assert skipped.fp16_arithmetic == 0
     assert skipped.model["float_nodes"] == 3 and skipped.model["fp16_nodes"] == 0
-
-
-def test_coverage_counts_float32_tensors_of_the_source(tmp_path: Path) -> None:
-    """An ArgMax writes integers, which have no range; and names that the conversion gives do not count."""
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float["n", 2] images) => (int64["n", 1] best, float["n", 2] b)
-        { a = Relu(images)  b = Softmax(a)  best = ArgMax<axis = 1>(a) }"""
-    options = {"ranges": measured(images=1.0, a=1.0, b=1.0), "op_block_list": ["Softmax"]}
-    report = to_fp16(saved(tmp_path, text, ["a", "b", "c"]), tmp_path / "out.onnx", keep_io_types=False, **options)
-    assert report.ranges == {"tensors": 2, "tensors_without": 0}
 
 
 def test_ranges_of_another_model_judge_nothing_and_the_report_says_so(tmp_path: Path) -> None:
     report = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(x=1.0, y=1e6))
     (line,) = report.not_done
     expect(line, "wrong-file", "safety_factor", "safety_factor")
+    (line,) = to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges={"tensors": {"a": {"absmax": None}}}).not_done
+    expect(line, "needs-value", "safety_factor")
     assert to_fp16(saved(tmp_path), tmp_path / "out.onnx", ranges=measured(a=1.0)).not_done == []
 
 

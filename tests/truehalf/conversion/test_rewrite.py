@@ -75,18 +75,14 @@ def test_weights_are_stored_in_the_types_they_are_read_in() -> None:
     result = same(text, X)
     stored = {tensor.name: tensor.data_type for tensor in result.graph.initializer}
     assert stored == {"w": FLOAT, "w_fp16": FLOAT16, "b": FLOAT16, "k": FLOAT}
-    _, report = converted(text)
-    assert [report.counts[f"tensors_{kind}"] for kind in ("fp16", "fp32", "both")] == [1, 1, 1]
 
 
-def test_rounding_keeps_signs_and_counts_losses() -> None:
+def test_rounding_keeps_signs() -> None:
     text = "(float[6] x) => (float[6] y) <float[6] w = {-1e-9, 1e-9, 70000.0, -70000.0, 0.1, 0.0}> { y = Add(x, w) }"
-    result, report = converted(text)
+    result, _ = converted(text)
     stored = onnx.numpy_helper.to_array(result.graph.initializer[0])
     np.testing.assert_array_equal(stored, np.array([-0.0, 0.0, 65504, -65504, 0.1, 0.0], np.float16))
     assert np.signbit(stored).tolist() == [True, False, False, True, False, False]
-    losses = report.losses
-    assert (losses.underflowed, losses.clamped, losses.rounded) == (2, 2, 6)
 
 
 def test_infinite_and_nan_weights_are_no_overflow() -> None:
@@ -94,9 +90,8 @@ def test_infinite_and_nan_weights_are_no_overflow() -> None:
     proto.graph.initializer[0].CopyFrom(
         onnx.numpy_helper.from_array(np.array([np.inf, -np.inf, np.nan], np.float32), "w")
     )
-    result, report = converted(proto)
+    result, _ = converted(proto)
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(result.graph.initializer[0]), [np.inf, -np.inf, np.nan])
-    assert report.losses.clamped == 0
 
 
 def test_a_weight_that_is_an_output() -> None:

@@ -217,24 +217,6 @@ def test_module_is_left_as_it_was_and_nothing_is_printed(
     assert capfd.readouterr().out == ""
 
 
-def test_warnings_are_told_with_their_place(tmp_path: Path) -> None:
-    class Branch(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x if x.sum() > 0 else -x
-
-    caught = export(
-        Branch(),
-        [torch.rand(2, 4)],
-        tmp_path / "m.onnx",
-        trace_config("torchscript", 17, {}),
-        input_names=["x"],
-        output_names=["y"],
-    )
-    (tracer,) = [warning for warning in caught if warning.category.__name__ == "TracerWarning"]
-    assert Path(tracer.filename) == Path(__file__)
-    assert tracer.lineno == Branch.forward.__code__.co_firstlineno + 1
-
-
 def test_without_dynamic_axes_all_are_static(tmp_path: Path) -> None:
     for exporter, opset in EXPORTERS:
         model = exported(Net(), tmp_path / f"{exporter}.onnx", exporter, opset, axes={})

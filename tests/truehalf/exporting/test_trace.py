@@ -28,12 +28,10 @@ from tests.truehalf.models.small_modules import (
     feeds,
     sized,
 )
-from truehalf.config.schema import RepairPass
 from truehalf.exporting.trace import trace
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
-from truehalf.patterns import RULES
 from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
 
@@ -72,13 +70,6 @@ def test_file_carries_the_spec_and_all_types(tmp_path: Path) -> None:
     assert all(value.dtype is not None for node in model.graph for value in node.outputs)
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["io_spec.json", "m.onnx"]
-
-
-def test_same_module_gives_the_same_bytes(tmp_path: Path) -> None:
-    module = Head()
-    for name in ("a.onnx", "b.onnx"):
-        traced(module, tmp_path / name)
-    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
 def test_trace_that_lost_a_branch_is_refused(tmp_path: Path) -> None:
@@ -205,10 +196,6 @@ def test_what_repair_is_there_to_mend_is_reported_and_ends_nothing(tmp_path: Pat
     assert report["lint"]["rules"] == {"grid-sample": 1}
     with raises("lint-fails", "lint.fail_on", "warning grid-sample (1):"):
         traced(Sampled(), tmp_path / "m.onnx", lint_fail_on="warning", repair=["allowzero"])
-
-
-def test_rules_are_mended_by_passes_that_there_are() -> None:
-    assert {rule.repair for rule in RULES.values()} <= {"", *RepairPass}
 
 
 def test_an_input_that_python_read_is_explained(tmp_path: Path) -> None:

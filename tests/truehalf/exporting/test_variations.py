@@ -34,15 +34,8 @@ def test_pictures_stay_within_what_the_preprocessing_gives(layout: str, top: int
     assert len(made) == len(ALL) and all(each.shape == shape and each.dtype == dtype for each in made.values())
     back = {said: each * np.reshape(std, axes) + np.reshape(mean, axes) for said, each in made.items()}
     assert all(each.min() > -1e-3 * top and each.max() < 1.001 * top for each in back.values())
-    assert back["noise"].min() < 1e-3 * top and back["all largest"].min() > 0.999 * top
+    assert back["noise"].min() < 1e-3 * top and back["all least"].max() < 1e-3 * top
     assert back["dim"].mean() < 0.3 * top < 0.7 * top < back["bright"].mean()
-
-
-def test_a_normalization_inside_the_graph_is_not_applied_again() -> None:
-    inside = {"mean": [0.5] * 3, "std": [0.1] * 3, "where": "inside the graph"}
-    entry = {"kind": "images", "range": [0, 1], "channels": "RGB", "normalization": inside}
-    made = of(entry, np.full((1, 3, 2, 2), 0.5, np.float32))
-    assert made["all largest"].min() == 1
 
 
 @given(st.lists(st.integers(-(2**31), 2**31), min_size=2, max_size=12), st.sampled_from(["int32", "int64", "uint8"]))
@@ -62,10 +55,10 @@ def test_floats_stay_between_those_that_were_seen(values: list[float]) -> None:
     assert all(rows.min() - slack <= each.min() and each.max() <= rows.max() + slack for each in made.values())
 
 
-def test_booleans_are_all_and_none() -> None:
+def test_booleans_are_turned() -> None:
     made = of({"kind": "tensor"}, np.array([[True, False, True]]))
     assert made["inverted"].tolist() == [[False, True, False]]
-    assert made["all largest"].tolist() == [[True] * 3]
+    assert made["all least"].tolist() == [[False] * 3]
 
 
 def test_inputs_are_varied_together_and_sizes_are_left() -> None:
@@ -74,11 +67,6 @@ def test_inputs_are_varied_together_and_sizes_are_left() -> None:
     made = dict(variations(spec, base, [base], ALL))
     assert made["inverted"]["a"].tolist() == made["inverted"]["b"].tolist() == [[2, 1]]
     assert all(feed["size"].tolist() == [[64, 64]] for feed in made.values())
-
-
-def test_the_same_inputs_each_time() -> None:
-    first, again = (of({"kind": "tensor"}, np.arange(6, dtype=np.float32)[None]) for _ in range(2))
-    assert all(np.array_equal(first[said], again[said]) for said in first)
 
 
 def test_rounding_touches_floats_alone() -> None:

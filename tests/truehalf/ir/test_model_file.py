@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.messages import expect, raises
-from truehalf.conversion.rounding import Losses, half
+from truehalf.conversion.rounding import half
 from truehalf.ir import model_file as onnx_files
 from truehalf.ir.model_file import load_model, model_size_mb, save_model
 
@@ -251,7 +251,7 @@ def test_weights_pass_through_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     onnx.save(proto, tmp_path / "in.onnx")
     model = load_model(tmp_path / "in.onnx")
     weight = model.graph.initializers["result"]
-    weight.const_value, weight.dtype = half(weight.const_value, "result", Losses()), ir.DataType.FLOAT16
+    weight.const_value, weight.dtype = half(weight.const_value, "result"), ir.DataType.FLOAT16
     tracemalloc.start()
     save_model(model, tmp_path / "out.onnx")
     _, peak = tracemalloc.get_traced_memory()

@@ -7,7 +7,8 @@ import pytest
 
 from tests.truehalf.models.refusing import in_order
 from truehalf.data.preprocessing import Preprocessing
-from truehalf.models.model import Input
+from truehalf.io_spec.spec import InputSpec
+from truehalf.models.declared import images_input
 from truehalf.models.sizes import at_other_sizes, other_axes, other_sides, refusal, step, varying_axes
 
 
@@ -33,9 +34,9 @@ def test_two_other_sides_near_three_and_five_quarters(side: int, others: tuple[i
     assert other_sides(side) == others
 
 
-def pictures(layout: str = "NCHW") -> list[Input]:
-    first = Input("images", preprocessing=Preprocessing(size=[64, 128], layout=layout))
-    return [first, Input("sizes", "picture_size", "int64", (2,))]
+def pictures(layout: str = "NCHW") -> list[InputSpec]:
+    first = images_input("images", Preprocessing(size=[64, 128], layout=layout))
+    return [first, InputSpec("sizes", "picture_size", "int64", ("batch", 2))]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,8 @@ def pictures(layout: str = "NCHW") -> list[Input]:
 )
 def test_axes_that_vary_get_other_sizes(layout: str, axes: dict[int, str], sizes: list[list[int]]) -> None:
     changed = at_other_sizes(pictures(layout), {"images": axes})
-    assert [inputs[0].preprocessing.size for inputs in changed] == sizes  # type: ignore[union-attr]
+    assert [list(inputs[0].size or ()) for inputs in changed] == sizes
+    assert [list(inputs[0].height_width) for inputs in changed] == sizes
     assert all(inputs[1] == pictures()[1] for inputs in changed)
 
 

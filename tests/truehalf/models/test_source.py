@@ -13,10 +13,10 @@ import torch
 from tests.configurations import composed
 from tests.messages import raises
 from truehalf.config.schema import Config
-from truehalf.io_spec.spec import OutputSpec
+from truehalf.io_spec.spec import InputSpec, OutputSpec
 from truehalf.models.configuration import validated
-from truehalf.models.model import Input, Model
-from truehalf.models.source import described_inputs, dynamic_axes_of, io_spec, open_model, spec_of
+from truehalf.models.model import Model
+from truehalf.models.source import dynamic_axes_of, io_spec, open_model, spec_of
 
 EXAMPLE = {"images": np.zeros((2, 3, 128, 128), np.float32)}
 BATCH = {"images": {0: "batch"}}
@@ -40,7 +40,7 @@ def test_module_has_the_shapes_that_the_spec_says(decoder: str, tmp_path: Path) 
 def test_spec_says_how_to_feed_and_read_the_model(tmp_path: Path) -> None:
     model = open_model(config("model.checkpoint=null"), tmp_path)
     declared = spec_of(model, EXAMPLE, BATCH)
-    assert list(declared.inputs) == described_inputs(model)
+    assert list(declared.inputs) == list(model.inputs)
     spec = declared.to_json()
     assert spec["inputs"] == [
         {
@@ -70,10 +70,11 @@ def test_spec_says_how_to_feed_and_read_the_model(tmp_path: Path) -> None:
     assert spec["trained"] is False
 
 
+INPUTS = [InputSpec("x", "tensor"), InputSpec("n", "tensor")]
+
+
 def described(axes: dict[str, dict[int, str]]) -> dict:
-    model = Model(
-        torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [OutputSpec("y"), OutputSpec("z")], [], True
-    )
+    model = Model(torch.nn.Identity(), INPUTS, [OutputSpec("y"), OutputSpec("z")], [], True)
     tensors = [torch.zeros(2, 3, 4), torch.zeros(2)]
     return io_spec(model, tensors, [torch.zeros(2, 5), torch.zeros(7, dtype=torch.int64)], axes).to_json()
 
@@ -119,5 +120,5 @@ def test_axes_that_nobody_names_are_those_of_the_models_own_inputs(given: Any, e
     plain = config()
     traced = replace(plain, trace=replace(plain.trace, dynamic_axes=given))
     for output in ("y", "images"):  # an output of that name is no input, and takes its first axis from the inputs
-        model = Model(torch.nn.Identity(), [Input("x", "tensor"), Input("n", "tensor")], [OutputSpec(output)], [], True)
+        model = Model(torch.nn.Identity(), INPUTS, [OutputSpec(output)], [], True)
         assert dynamic_axes_of(traced, model) == expected

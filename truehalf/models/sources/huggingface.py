@@ -7,6 +7,9 @@ model's files, where `model` does not say others. What logits mean stands in LOG
 from __future__ import annotations
 
 import contextlib
+import io
+import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from truehalf.codes import coded
 from truehalf.config.schema import Config
-from truehalf.config.typed import plain
-from truehalf.errors import StageError, failing, first_line, some_of
+from truehalf.errors import StageError, failing, some_of, typed_text
 from truehalf.io_spec.spec import OutputSpec
 from truehalf.models.calling import calling, taken, tried
-from truehalf.models.common_problems import another_layout, half_a_size, own_decoder
-from truehalf.models.declared import declared_inputs, outputs_of, problems_of_declared
+from truehalf.models.declared import declared_inputs, known_of_source, outputs_of, own_decoder, problems_of_declared
 from truehalf.models.hub_files import (
     CONFIGURATION,
     PROCESSOR,
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
     import torch
 
 _KERNELS = ("eager", "sdpa")  # attention that torch itself computes
-_NEEDS = re.compile(r"requires the (.+?) library|No module named '([\w.]+)'|`pip install ([\w.-]+)`")
+_CLASSES = {  # of transformers, by task: what opens a model, and configurations that there is one for
+    Task.detection: ("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING"),
+    Task.classification: ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
+}
+_INTERPOLATED = "interpolate_pos_encoding"
 _SIGMOID = {"activation": "sigmoid"}
 _SOFTMAX = {"activation": "softmax", "no_object": True}
 # How post_process_object_detection of each family's image processor (transformers 5.23) makes scores of logits. The
@@ -90,16 +95,7 @@ def problems(config: Config) -> Iterator[str]:
         )
     elif problem := problem_of_revision(options.id, options.revision):
         yield f"model.options.revision: {problem}"
-    if model.checkpoint is not None:
-        message = f"model.checkpoint: weights are those of model.options.id; expected null, got {model.checkpoint!r}"
-        yield coded("in-conflict", message)
-    yield from half_a_size(config, "the processor's")
-    yield from another_layout(config, "models of transformers take")
-    if model.inputs is not None:
-        yield coded("in-conflict", "model.inputs: one of images, known of this source; expected null")
-    if model.outputs is None and model.drop_outputs:
-        message = f"model.drop_outputs: logits and boxes are all needed; expected [], got {plain(model.drop_outputs)}"
-        yield coded("in-conflict", message)
+    yield from known_of_source(config, "checkpoint", "inputs", *(["drop_outputs"] if model.outputs is None else []))
     yield from problems_of_declared(config)
 
 
@@ -133,11 +129,12 @@ def open_model(config: Config, root: Path) -> Model:
     content = read_mapping(processor) if processor.is_file() else {}
     inputs = declared_inputs(config, preprocessing_of_processor(content, config, str(processor)))
     network, notes = _network(shape, folder, config)
+    assert inputs[0].size is not None, "the processor's or the configuration's"
     images, returned = tried(network, inputs[0].size, f"the model ({shape.model_type})")
     outputs, takes = _outputs(returned, shape, config)
     classes = list(config.model.classes or ()) or [shape.id2label.get(i, f"LABEL_{i}") for i in range(shape.num_labels)]
     _check_classes(taken(returned, takes), outputs, classes, folder)
-    module = calling(network, takes, ["pixel_values"])
+    module = calling(network, takes)
     return Model(
         module=module,
         inputs=inputs,
@@ -196,11 +193,10 @@ def _positions_fixed(module: torch.nn.Module, images: torch.Tensor, config: Conf
     """
     import torch
 
-    parts: list[Any] = [part for part in module.modules() if callable(getattr(part, "interpolate_pos_encoding", None))]
-    if any(axis for axis in config.trace.dynamic_axes.get("images", {})):
-        parts = []
+    varies = any(config.trace.dynamic_axes.get("images", {}))
+    parts: list[Any] = [] if varies else [each for each in module.modules() if hasattr(each, _INTERPOLATED)]
     for part in parts:
-        part.interpolate_pos_encoding = _remembering(part.interpolate_pos_encoding)
+        setattr(part, _INTERPOLATED, _remembering(getattr(part, _INTERPOLATED)))
     try:
         if parts:
             first = next(module.parameters(), images)
@@ -209,7 +205,7 @@ def _positions_fixed(module: torch.nn.Module, images: torch.Tensor, config: Conf
         yield
     finally:
         for part in parts:
-            del part.interpolate_pos_encoding  # the instance's, before the class's
+            delattr(part, _INTERPOLATED)  # the instance's, before the class's
 
 
 def _remembering(interpolated: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -239,7 +235,8 @@ def _configuration(folder: Path, task: Task) -> Any:
     path = folder / CONFIGURATION
     content = read_mapping(path)
     kind = content.get("model_type")
-    if kernels := sorted(set(_foreign_kernels(content))):
+    named = re.findall(r'"attn_implementation": "([^"]+)"', json.dumps(content))
+    if kernels := sorted(set(named) - set(_KERNELS)):
         raise StageError(
             "code-refused",
             f"model.options.id: {path}: attn_implementation {', '.join(map(repr, kernels))} is downloaded code, "
@@ -253,31 +250,13 @@ def _configuration(folder: Path, task: Task) -> Any:
             "lies beside a model is never run: load it in your function (model=torch)",
         )
     shape = _explained(path, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True))
-    if type(shape) not in _types(task):
-        others = [other.value for other in Task if type(shape) in _types(other)]
-        remedy = f"model.options.task={others[0]}" if others else "model=torch takes your function"
-        message = f"model.options.task: {path}: transformers has no {task.value} of model_type {kind!r}; {remedy}"
-        raise StageError("in-conflict" if others else "not-supported", message)
+    if type(shape) not in getattr(transformers, _CLASSES[task][1]):
+        raise StageError(
+            "in-conflict",
+            f"model.options.task: {path}: transformers has no {task.value} of model_type {kind!r}; expected another of "
+            f"{', '.join(f'model.options.task={each.value}' for each in Task)}, or your function (model=torch)",
+        )
     return shape
-
-
-def _foreign_kernels(content: Any) -> Iterator[str]:
-    """Yield attention implementations other than those of torch that a configuration, or one inside it, asks for."""
-    if not isinstance(content, dict):
-        return
-    for key, value in content.items():
-        if key == "attn_implementation" and isinstance(value, str) and value not in _KERNELS:
-            yield value
-        yield from _foreign_kernels(value)
-
-
-def _types(task: Task) -> Any:
-    """The types of configurations that there is a model for."""
-    import transformers
-
-    if task is Task.detection:
-        return transformers.MODEL_FOR_OBJECT_DETECTION_MAPPING
-    return transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
 
 
 def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module, list[str]]:
@@ -285,8 +264,8 @@ def _network(shape: Any, folder: Path, config: Config) -> tuple[torch.nn.Module,
     import torch
     import transformers
 
-    options, detects = config.model.options, config.model.options.task is Task.detection
-    auto: Any = transformers.AutoModelForObjectDetection if detects else transformers.AutoModelForImageClassification
+    options = config.model.options
+    auto: Any = getattr(transformers, _CLASSES[options.task][0])
     if options.random:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -340,29 +319,16 @@ def _fitting(report: dict[str, Any], folder: Path) -> list[str]:
 
 def _explained(where: Path, make: Callable[[], Any]) -> Any:
     """Call `make` without the output of `transformers`, and return its result; its errors become StageErrors."""
-    with _quiet(), failing("module-fails", f"model.options.id: {where}: transformers cannot make this model"):
-        try:
-            return make()
-        except ImportError as error:
-            found = _NEEDS.search(str(error))
-            package = next((name for name in found.groups() if name), None) if found else None
-            named = f"the package {package}, which is not installed" if package else first_line(error)
-            remedy = f"pip install {package.lower()}" if package else "install it"
-            message = f"model.options.id: {where}: it needs {named}: {remedy}, or choose another backbone"
-            raise StageError("package-missing", message) from error
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    import transformers
-
-    logging: Any = transformers.utils.logging  # partly without types
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    what = f"model.options.id: {where}: transformers cannot make this model"
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()), failing("module-fails", what):
+            return make()
+    except StageError as error:
+        if isinstance(error.__cause__, ImportError):
+            message = f"model.options.id: {where}: a package is missing: {typed_text(error.__cause__)}"
+            raise StageError("package-missing", message) from error
+        raise
     finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+        logging.disable(disabled)

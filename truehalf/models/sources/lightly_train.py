@@ -17,7 +17,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,10 @@ from truehalf.codes import coded
 from truehalf.config.schema import Config, DecoderName
 from truehalf.data.preprocessing import Preprocessing
 from truehalf.errors import StageError, failing
-from truehalf.models.calling import calling, tried
-from truehalf.models.checkpoints import PICKLED, read_checkpoint, read_pickle
+from truehalf.models.calling import calling, standing_in, tried
 from truehalf.models.checkpoints import files as files
-from truehalf.models.common_problems import another_layout, declared_needlessly, half_a_size
-from truehalf.models.declared import declared_inputs
+from truehalf.models.checkpoints import read_pickle
+from truehalf.models.declared import declared_inputs, known_of_source
 from truehalf.models.model import QUERIES, Model
 from truehalf.models.weights import fill
 
@@ -71,16 +70,16 @@ class _Wanted:
         classes: names by the number that the training gave them, in the order of the logits.
         size: height and width.
         further: other arguments of its class.
-        tensors: of its network; None: random ones.
         label: what errors and notes call it.
+        tensors: of its network; None: random ones.
     """
 
     name: str
     classes: dict[int, str]
     size: tuple[int, int]
-    further: dict[str, Any] = field(default_factory=dict)
+    further: dict[str, Any]
+    label: str
     tensors: dict[str, torch.Tensor] | None = None
-    label: str = ""
 
 
 def problems(config: Config) -> Iterator[str]:
@@ -100,7 +99,6 @@ def problems(config: Config) -> Iterator[str]:
             "in-conflict",
             "model.options.random: model.checkpoint has weights; expected false, or model.checkpoint=null, got true",
         )
-    yield from half_a_size(config, "the checkpoint's")
     for axis in config.trace.dynamic_axes.get("images", {}):
         if axis:
             yield coded(
@@ -108,8 +106,7 @@ def problems(config: Config) -> Iterator[str]:
                 f"trace.dynamic_axes.images: axis {axis} cannot vary: lightly-train makes positions and anchors for "
                 "one size; only the batch (axis 0) is dynamic",
             )
-    yield from another_layout(config, "LT-DETR takes")
-    yield from declared_needlessly(config)
+    yield from known_of_source(config, "inputs", "outputs", "drop_outputs")
 
 
 def open_model(config: Config, root: Path) -> Model:
@@ -136,10 +133,8 @@ def open_model(config: Config, root: Path) -> Model:
         ignored = tuple(f"encoder.{key}" for key in network.encoder.state_dict_ignore_keys)  # as lightly-train does
         tensors = {name: tensor for name, tensor in wanted.tensors.items() if not name.startswith(ignored)}
         fill(network, tensors, wanted.label.removeprefix("weights: "))
-        notes[1] = f"weights: {len(tensors)} tensors of {Path(wanted.label).name}"
-    numbers = list(wanted.classes)
-    if numbers != list(range(len(numbers))):
-        notes.append(f"numbers of the classes in training, in the order of the logits: {', '.join(map(str, numbers))}")
+        numbers = ", ".join(map(str, wanted.classes))
+        notes[1] = f"weights: {len(tensors)} tensors of {Path(wanted.label).name}, whose classes are numbered {numbers}"
     remedy = "; expected sides that are multiples of its strides (32, of DINOv2's backbones 28)"
     images, _ = tried(network, wanted.size, wanted.name, remedy)
     module = calling(network, ["logits", "boxes"])
@@ -172,36 +167,24 @@ def _check_installed() -> None:
 
 
 def _wanted(config: Config, root: Path) -> _Wanted:
-    """Read what a checkpoint says; where it holds only tensors, or there is none, what the configuration says."""
+    """Read what a checkpoint says; where there is none, what the configuration says."""
     options, model = config.model.options, config.model
     height, width = model.image_size
     size = None if height is None or width is None else (height, width)
-    path = None if model.checkpoint is None else root / model.checkpoint
-    pickled = path is not None and path.suffix in PICKLED and path.is_file()
-    content = read_pickle(path, _CONVERSION) if path is not None and pickled else None
-    if path is not None and isinstance(content, Mapping) and {"model_class_path", "model_init_args"} & set(content):
-        return _of_checkpoint(content, path, config, size)
-    tensors = None if path is None else _of_network(read_checkpoint(path).tensors)
-    if options.name is None or (tensors is not None and not model.classes):
-        key, needed = ("model.classes", "names") if options.name else ("model.options.name", "a registered name")
-        message = f"{key}: {path} has only tensors, and does not say what they are of; expected {needed}"
-        raise StageError("needs-value", message)
+    if model.checkpoint is not None:
+        return _of_checkpoint(root / model.checkpoint, config, size)
     classes = model.classes or [str(number) for number in range(_CLASSES)]
-    label = f"model.options.name: {options.name}" if path is None else f"weights: {path}"
     further = {"decoder_name": config.decoder.name.value}
-    return _Wanted(options.name, dict(enumerate(classes)), size or _SIZE, further, tensors, label)
+    label = f"model.options.name: {options.name}"
+    return _Wanted(options.name, dict(enumerate(classes)), size or _SIZE, further, label)
 
 
-def _of_checkpoint(content: Mapping[str, Any], path: Path, config: Config, size: tuple[int, int] | None) -> _Wanted:
-    model_class, name = str(content.get("model_class_path")), config.model.options.name
-    if not model_class.endswith("LTDETRObjectDetection"):
-        raise StageError(
-            "wrong-file",
-            f"weights: {path}: expected a checkpoint of LT-DETR for object detection, got one of {model_class}; other "
-            "models of lightly-train can be made by a function of yours (model=torch)",
-        )
+def _of_checkpoint(path: Path, config: Config, size: tuple[int, int] | None) -> _Wanted:
+    if not path.is_file():
+        raise StageError("file-missing", f"weights: {path}: no such file; expected exported_best.pt of a training")
+    content = read_pickle(path, _CONVERSION)
     try:
-        arguments = dict(content["model_init_args"])
+        model_class, arguments = str(content["model_class_path"]), dict(content["model_init_args"])
         stored = str(arguments["model_name"])
         classes = {int(number): str(called) for number, called in arguments["classes"].items()}
         height, width = (int(side) for side in arguments["image_size"])
@@ -209,21 +192,27 @@ def _of_checkpoint(content: Mapping[str, Any], path: Path, config: Config, size:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StageError(
             "file-unreadable",
-            f"weights: {path}: expected model_init_args with model_name, classes and image_size, and train_model with "
-            f"tensors, as training writes them, but {type(error).__name__}: {error}; export it again",
+            f"weights: {path}: expected model_class_path, model_init_args with model_name, classes and image_size, and "
+            f"train_model with tensors, as training writes them, but {type(error).__name__}: {error}; export it again",
         ) from error
+    if not model_class.endswith("LTDETRObjectDetection"):
+        raise StageError(
+            "wrong-file",
+            f"weights: {path}: expected a checkpoint of LT-DETR for object detection, got one of {model_class}; other "
+            "models of lightly-train can be made by a function of yours (model=torch)",
+        )
+    name, given = config.model.options.name, config.model.classes
     if name not in (None, stored):
         message = f"model.options.name: {path} is of {stored!r}; expected null or this name, got {name!r}"
         raise StageError("in-conflict", message)
     further = {key: value for key, value in arguments.items() if key not in _SET_HERE}
     if isinstance(further.get("backbone_args"), Mapping):
         further["backbone_args"] = {k: v for k, v in further["backbone_args"].items() if k not in _OF_WEIGHTS}
-    given = config.model.classes
     if given is not None and len(given) != len(classes):
         message = f"model.classes: {path} has {len(classes)}; expected as many names or null, got {len(given)}"
         raise StageError("wrong-class-count", message)
     classes = classes if given is None else dict(zip(classes, given, strict=True))
-    return _Wanted(stored, classes, size or (height, width), further, _of_network(tensors), f"weights: {path}")
+    return _Wanted(stored, classes, size or (height, width), further, f"weights: {path}", _of_network(tensors))
 
 
 def _of_network(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -259,8 +248,7 @@ def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
     """
     import torch
 
-    network = module.network
-    prepared = copy.deepcopy(network)
+    prepared = copy.deepcopy(module.network)
     helpers = "lightly_train._export.onnx_helpers"
     prepared.deploy()
     _private(helpers, "prepare_for_onnx_export")(prepared)
@@ -271,11 +259,8 @@ def _prepared(module: Any, images: torch.Tensor) -> Iterator[None]:
             if isinstance(value, torch.Tensor):
                 delattr(part, name)
                 part.register_buffer(name, value.detach(), persistent=False)
-    module.network = prepared.eval()
-    try:
+    with standing_in(module, prepared):
         yield
-    finally:
-        module.network = network
 
 
 # --- private names of lightly-train -----------------------------------------------------------------------------------

@@ -22,17 +22,25 @@ from truehalf.config.schema import Config, DataSource
 from truehalf.config.typed import plain
 from truehalf.data.arrays import npz_files
 from truehalf.errors import StageError, failing
-from truehalf.io_spec.spec import OutputSpec
-from truehalf.models.calling import as_network, calling, parameters_of, returned_by
-from truehalf.models.common_problems import key_of_no_checkpoint, own_decoder
-from truehalf.models.declared import IMAGES, declared_inputs, outputs_of, problems_of_declared, takes_images
-from truehalf.models.model import Input, Model
+from truehalf.io_spec.inputs import channels_axis
+from truehalf.io_spec.spec import InputSpec, IoSpec, OutputSpec
+from truehalf.models.calling import as_network, calling, no_tensors, parameters_of, returned_by, standing_in
+from truehalf.models.checkpoints import files as checkpoint_files
+from truehalf.models.declared import (
+    IMAGES,
+    declared_inputs,
+    outputs_of,
+    own_decoder,
+    problems_of_declared,
+    takes_images,
+    tensor_input,
+)
+from truehalf.models.model import Model
 from truehalf.models.weights import load_weights
 from truehalf.provenance.fingerprints import user_files
-from truehalf.user_code import described, found_in_code, imported
+from truehalf.user_code import found_in_code, imported
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
@@ -72,16 +80,17 @@ def problems(config: Config) -> Iterator[str]:
             "needs-value",
             f"model.image_size: expected [height, width], which a module does not say, got {plain(model.image_size)}",
         )
-    yield from key_of_no_checkpoint(config)
+    if model.checkpoint is None and (options.key is not None or options.prefix is not None):
+        message = "model.options.key, model.options.prefix: of model.checkpoint, which is null; expected null"
+        yield coded("in-conflict", message)
     yield from problems_of_declared(config)
 
 
 def files(config: Config, root: Path) -> list[Path]:
     """The checkpoint, and the code of what is named: truehalf.provenance.fingerprints.user_files."""
     options: Options = config.model.options
-    found = [] if config.model.checkpoint is None else [root / config.model.checkpoint]
     code = user_files([name for name in (options.factory, options.prepare) if name is not None], root)
-    return found + [path for path in code if path not in found]
+    return list(dict.fromkeys([*checkpoint_files(config, root), *code]))
 
 
 def open_model(config: Config, root: Path) -> Model:
@@ -98,7 +107,8 @@ def open_model(config: Config, root: Path) -> Model:
         path = root / config.model.checkpoint
         notes.append(load_weights(network, path, options.key, options.prefix or ""))
     inputs = _inputs(network, config, root)
-    outputs, takes = _outputs(network, inputs, config, root)
+    outputs, takes, left_out = _outputs(network, inputs, config, root)
+    notes += [left_out] if left_out else []
     module = calling(network, takes)
     if options.prepare is not None:
         notes.append(f"prepare: {options.prepare}, on a copy of the module, only for the export")
@@ -113,7 +123,7 @@ def open_model(config: Config, root: Path) -> Model:
     )
 
 
-def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]:
+def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[InputSpec]:
     """As declared; where nothing is, and the samples are arrays by other names than that of the images, these: in the
     order in which forward takes them.
     """
@@ -121,21 +131,16 @@ def _inputs(network: torch.nn.Module, config: Config, root: Path) -> list[Input]
     if config.model.inputs is not None or config.data.source is not DataSource.npz:
         return inputs
     headers = npz_files(root / str(config.data.file))[0].headers
-    if [(name, _is_of_images(header)) for name, header in headers.items()] == [(IMAGES, True)]:
+    if list(headers) == [IMAGES] and channels_axis(headers[IMAGES].shape) is not None:
         return inputs
-    taken = [name for name in parameters_of(network) if name in headers]
-    if len(headers) > 1 and sorted(taken) != sorted(headers):
+    taken = [name for name in parameters_of(network) if name in headers] if len(headers) > 1 else list(headers)
+    if len(taken) != len(headers):
         raise StageError(
             "needs-value",
             f"model.inputs: data.file holds {', '.join(headers)}, and forward takes other names, so their order is not "
             "known; declare them in the order of forward: [{name, kind, dtype, shape}]",
         )
-    names = taken if len(headers) > 1 else list(headers)
-    return [Input(name, "tensor", str(headers[name].dtype), tuple(headers[name].shape[1:])) for name in names]
-
-
-def _is_of_images(header: np.ndarray) -> bool:
-    return len(header.shape) == 4 and 3 in (header.shape[1], header.shape[3])
+    return [tensor_input(name, str(headers[name].dtype), headers[name].shape[1:]) for name in taken]
 
 
 def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
@@ -152,30 +157,25 @@ def _made(options: Options, seed: int, root: Path) -> torch.nn.Module:
 
 
 def _outputs(
-    network: torch.nn.Module, inputs: list[Input], config: Config, root: Path
-) -> tuple[list[OutputSpec], list[str]]:
-    """What the module returns on a sample to trace on, in the batch that is traced."""
+    network: torch.nn.Module, inputs: list[InputSpec], config: Config, root: Path
+) -> tuple[list[OutputSpec], list[str], str]:
+    """Outputs, what to take for each of what the module returns on a sample to trace on, and what was left out."""
     from truehalf.data.run_samples import run_samples
-    from truehalf.data.samples import stacked
-    from truehalf.models.source import described
+    from truehalf.data.samples import filled
 
-    declared = config.model.outputs
-    if declared is not None and all(each.take is not None for each in declared):
-        return outputs_of(config, {})
-    batch = config.trace.batch
-    spec = described(Model(network, inputs, (), config.model.classes or (), True))
-    sample = run_samples("trace", config, root, spec)[0]
-    feeds = stacked([sample] * batch)
-    names = [each.name for each in inputs]
+    spec = IoSpec(tuple(inputs), class_names=tuple(config.model.classes or ()))
+    sample = filled(run_samples("trace", config, root, spec)[:1], config.trace.batch)
+    feed = {each.name: sample[each.name] for each in inputs}
     remedy = "; model.inputs and model.image_size say what goes in"
-    outputs, takes = outputs_of(config, returned_by(network, feeds, names, "model.options.factory", remedy))
-    if clashing := [each.name for each in outputs if each.name in names]:
+    returned = returned_by(network, feed, "model.options.factory", remedy)
+    outputs, takes = outputs_of(config, returned)
+    if clashing := [each.name for each in outputs if each.name in feed]:
         raise StageError(
             "given-twice",
             f"model.outputs: the module returns {', '.join(clashing)}, and an input has this name; give outputs other "
             "names in model.outputs, each with `take`",
         )
-    return outputs, takes
+    return outputs, takes, "" if config.model.outputs or config.model.drop_outputs else no_tensors(returned)
 
 
 @contextlib.contextmanager
@@ -186,10 +186,9 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
         return
     import torch
 
-    network = module.network
     remedy = ". It is not changed itself; prepare it in the factory"
     with failing("not-supported", "model.options.prepare: the module cannot be copied", remedy):
-        copied = copy.deepcopy(network)
+        copied = copy.deepcopy(module.network)
     returned = _called(options.prepare, "model.options.prepare", root, copied)
     if returned is not None and not isinstance(returned, torch.nn.Module):
         raise StageError(
@@ -197,11 +196,8 @@ def _prepared(module: Any, options: Options, root: Path) -> Iterator[None]:
             f"model.options.prepare: {options.prepare} returned a {type(returned).__name__}; expected a "
             "torch.nn.Module, or nothing where it changes the one that it gets",
         )
-    module.network = (copied if returned is None else returned).eval()
-    try:
+    with standing_in(module, copied if returned is None else returned):
         yield
-    finally:
-        module.network = network
 
 
 def _called(name: str, key: str, root: Path, /, *arguments: Any, **keywords: Any) -> Any:
@@ -211,9 +207,5 @@ def _called(name: str, key: str, root: Path, /, *arguments: Any, **keywords: Any
         StageError: when there is no such function, or it raises.
     """
     function = imported(key, name, root)
-    try:
+    with failing("function-fails", f"{key}: {name} raised"):
         return function(*arguments, **keywords)
-    except StageError:
-        raise
-    except Exception as error:  # whatever the user's code raises
-        raise StageError("function-fails", f"{key}: {name} raised {described(error)}") from error

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tests.measuring.converted import only
-from truehalf.calibration.ranges_form import ranges_of
+from truehalf.calibration.ranges_form import read_ranges
 from truehalf.conversion.decide import decide
-from truehalf.conversion.rules.base import CustomRule, Decision
+from truehalf.conversion.rules.base import Decision
 from truehalf.ir.normalize import NORMALIZE
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -23,7 +23,6 @@ def judge(
     inner: Mapping[str, Any] | None = None,
     weights: Mapping[str, np.ndarray] | None = None,
     inner_rule: bool = False,
-    custom_rule: CustomRule | None = None,
     **rules: Any,
 ) -> dict[str, Decision]:
     """`tensors`, `inner`: of ranges.json, which is given when one of them is; `weights` replace initializers."""
@@ -33,10 +32,10 @@ def judge(
         model.graph.initializers[name].const_value = ir.tensor(array, name=name)
     ranges = None
     if tensors is not None or inner is not None:
-        ranges = ranges_of({"tensors": tensors or {}, "inner": inner or {}})
+        ranges = read_ranges({"tensors": tensors or {}, "inner": inner or {}})
     return {
         node.name or "": decision
-        for node, decision in decide(model, ranges, only(inner=inner_rule, **rules), custom_rule).nodes.items()
+        for node, decision in decide(model, ranges, only(inner=inner_rule, **rules)).nodes.items()
     }
 
 

@@ -15,6 +15,8 @@ from truehalf.conversion.rules.base import Verdict
 from truehalf.conversion.rules.custom import custom_rule_of
 from truehalf.ir.selectors import Lists
 
+HERE = "tests.truehalf.conversion.rules.test_custom"
+KEEP_EXP = f"{HERE}:keep_exp"
 TEXT = "(float[2] x) => (float[2] y) { [p] a = Relu(x) [q] y = Exp(a) }"
 
 
@@ -23,29 +25,34 @@ def keep_exp(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
 
 
 def test_its_reason_is_the_decisions() -> None:
-    found = judge(TEXT, {"x": {"absmax": 1.0}}, custom_rule=keep_exp)
+    found = judge(TEXT, {"x": {"absmax": 1.0}}, custom_rule=KEEP_EXP)
     assert (found["p"].rule, found["q"].rule) == ("none", "custom_rule")
     assert found["q"].reason == "ours:1"
-    assert judge(TEXT, custom_rule=keep_exp)["q"].reason == "ours:0"
+    assert judge(TEXT, custom_rule=KEEP_EXP)["q"].reason == "ours:0"
 
 
 def test_an_include_list_beats_it() -> None:
-    found = judge(TEXT, custom_rule=keep_exp, include=Lists(op=("Exp",)))["q"]
+    found = judge(TEXT, custom_rule=KEEP_EXP, include=Lists(op=("Exp",)))["q"]
     assert (found.rule, found.verdict) == ("op_include_list", Verdict.fp16)
     expect(found.reason, None, "op_include_list: Exp", "custom_rule", "ours:0")
 
 
+def returns_a_bool(node: ir.Node, ranges: Mapping[str, Any]) -> bool:
+    return True
+
+
 def test_what_it_returns_must_be_a_reason() -> None:
     with raises("wrong-return", "custom_rule", "'p'", True):
-        judge(TEXT, custom_rule=lambda node, ranges: True)
+        judge(TEXT, custom_rule=f"{HERE}:returns_a_bool")
+
+
+def measured(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
+    return str(ranges["tensors"][node.outputs[0].name])
 
 
 def test_what_it_raises_is_said_with_the_rule_and_the_node() -> None:
-    def measured(node: ir.Node, ranges: Mapping[str, Any]) -> str | None:
-        return str(ranges["tensors"][node.outputs[0].name])
-
-    with raises("function-fails", "custom_rule", "'q'", "Exp", f"{measured.__qualname__!r}", "KeyError", "'y'"):
-        judge(TEXT, {"a": {"absmax": 1.0}}, custom_rule=measured)
+    with raises("function-fails", "custom_rule", "'q'", "Exp", "'measured'", "KeyError", "'y'"):
+        judge(TEXT, {"a": {"absmax": 1.0}}, custom_rule=f"{HERE}:measured")
 
 
 def test_it_is_named_by_module_and_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

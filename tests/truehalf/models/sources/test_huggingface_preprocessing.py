@@ -16,14 +16,15 @@ from tests.truehalf.models.sources.hf_families import (
     write_processor,
 )
 from tests.truehalf.models.sources.hf_opened import opened, refused
-from truehalf.data.preprocessing import Preprocessing
+from truehalf.data.preprocessing import Preprocessing, declared_by
 
 
 def preprocessed(folder: Path, *overrides: str) -> np.ndarray:
     """[3, height, width] of a picture of one size with the model."""
     (declared,) = opened(folder, *overrides).inputs
-    assert declared.preprocessing is not None
-    return declared.preprocessing.apply(picture())
+    preprocessing = declared_by(declared)
+    assert preprocessing is not None
+    return preprocessing.apply(picture())
 
 
 def picture() -> Image.Image:
@@ -82,8 +83,7 @@ def test_a_processor_without_a_size_of_ours_asks_for_one(
     in_order(said, "model.preprocessing", yolos / "preprocessor_config.json", "size", *facts)
     expect(said, None, "model.image_size=[height, width]")
     (declared,) = opened(yolos, "model.image_size=[64,96]", "model.preprocessing.resize=letterbox").inputs
-    assert declared.preprocessing is not None
-    assert (declared.preprocessing.size, declared.preprocessing.resize) == ([64, 96], "letterbox")
+    assert (declared.size, declared.resize) == ((64, 96), "letterbox")
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_pixels_that_ours_cannot_be_are_refused_until_they_are_given(
 def test_pictures_are_resampled_as_the_processor_says(written: int | str, resample: str, yolos: Path) -> None:
     write_processor(yolos, resample=written)
     (declared,) = opened(yolos).inputs
-    assert declared.preprocessing is not None and declared.preprocessing.resample == resample
+    assert declared.resample == resample
     (declared,) = opened(yolos, "model.preprocessing.resample=box").inputs
-    assert declared.preprocessing is not None and declared.preprocessing.resample == "box"
+    assert declared.resample == "box"
 
 
 @pytest.mark.parametrize("written", [6, "cubic", True])
@@ -127,7 +127,7 @@ def test_an_unknown_filter_is_refused_until_one_is_given(written: Any, yolos: Pa
     in_order(said, yolos / "preprocessor_config.json", "resample", 0, 5, "bicubic", repr(written))
     expect(said, None, "model.preprocessing.resample")
     (declared,) = opened(yolos, "model.preprocessing.resample=nearest").inputs
-    assert declared.preprocessing is not None and declared.preprocessing.resample == "nearest"
+    assert declared.resample == "nearest"
 
 
 def test_without_a_processor_everything_is_given(yolos: Path) -> None:
@@ -136,4 +136,4 @@ def test_without_a_processor_everything_is_given(yolos: Path) -> None:
     in_order(said, yolos / "preprocessor_config.json", "size", "model.image_size", "model.preprocessing.range")
     given = [f"model.preprocessing.{each}" for each in ("range=[0,1]", "mean=[0,0,0]", "std=[1,1,1]")]
     (declared,) = opened(yolos, "model.image_size=[64,64]", *given).inputs
-    assert declared.preprocessing == Preprocessing(size=[64, 64])
+    assert declared_by(declared) == Preprocessing(size=[64, 64])

@@ -34,16 +34,11 @@ def test_finfo_max_anchors_give_no_inf(tmp_path: Path) -> None:
         <float[2] w = {1.0, 3.4028235e38}> { a = Where(c, x, w)  y = Sigmoid(a) }"""
     ranges = measured(x=1.0, a=3.4e38, y=1.0)
     for options in ({}, {"ranges": ranges}, {"ranges": ranges, "init_max": None}):
-        report = to_fp16(saved(tmp_path, text, ["where", "sigmoid"]), tmp_path / "out.onnx", **options)
+        to_fp16(saved(tmp_path, text, ["where", "sigmoid"]), tmp_path / "out.onnx", **options)
         assert node_types(tmp_path / "out.onnx")["where"] == FLOAT
-        assert report.weights["elements_clamped"] == 0
-    report = to_fp16(
-        saved(tmp_path, text, ["where", "sigmoid"]),
-        tmp_path / "out.onnx",
-        init_overflow="clamp",
-        op_include_list=["Where"],
-    )
-    assert report.weights["elements_clamped"] == 1
+    to_fp16(saved(tmp_path, text, ["where", "sigmoid"]), tmp_path / "out.onnx", op_include_list=["Where"])
+    (weight,) = onnx.load(tmp_path / "out.onnx").graph.initializer
+    assert onnx.numpy_helper.to_array(weight).tolist() == [1, 65504]
 
 
 def test_without_keep_io_types_the_io_spec_says_float16(tmp_path: Path) -> None:
@@ -88,15 +83,13 @@ def test_what_is_passed_on_needs_neither_samples_nor_ranges(unread: dict[str, An
     text = '<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y) { y = Relu(x) }'
     source = saved(tmp_path, text, ["relu"])
     assert to_fp16(source, tmp_path / "out.onnx", **unread).status == "skipped"
-    assert (tmp_path / "out.onnx").read_bytes() == source.read_bytes()
 
 
 def test_weights_listed_among_the_inputs_are_no_inputs_that_samples_miss(tmp_path: Path) -> None:
     text = """<ir_version: 3, opset_import: ["": 9]> g (float[2, 2] x, float[2, 2] w) => (float[2, 2] y)
         <float[2, 2] w = {1.0, 2.0, 3.0, 4.0}> { y = MatMul(x, w) }"""
     source = saved(tmp_path, text, ["mul"])
-    report = to_fp16(source, tmp_path / "out.onnx", calibration={"x": np.ones((2, 2), "f")})
-    assert report.ranges == {"tensors": 1, "tensors_without": 0}
+    assert not to_fp16(source, tmp_path / "out.onnx", calibration={"x": np.ones((2, 2), "f")}).not_done
     with raises("wrong-feeds") as caught:
         to_fp16(source, tmp_path / "out.onnx", calibration={"z": np.ones((2, 2), "f")})
     assert "'w'" not in str(caught.value)
@@ -128,28 +121,6 @@ def test_a_file_with_external_data_in_a_body_is_passed_on_whole(tmp_path: Path) 
     assert to_fp16(tmp_path / "source/in.onnx", tmp_path / "out.onnx").status == "skipped"
     (passed,) = onnx.load(tmp_path / "out.onnx").graph.node[0].attribute[0].g.initializer
     np.testing.assert_array_equal(onnx.numpy_helper.to_array(passed), np.arange(512, dtype=np.float16))
-
-
-def test_passing_on_names_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["": 17]> g (float16[2] x) => (float16[2] y) { y = Relu(x) }'
-    source = saved(tmp_path, text, ["relu"])
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("a file")
-    for out in ("folder", "file/out.onnx"):
-        with raises("file-unwritable", out):
-            to_fp16(source, tmp_path / out)
-    assert to_fp16(source, tmp_path / "out.onnx").status == "skipped"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "in.onnx", "out.onnx"]
-
-
-def test_decisions_that_cannot_be_written_are_found_before_the_model_is(tmp_path: Path) -> None:
-    source = saved(tmp_path)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "file").write_text("a file")
-    for decisions in ("folder", "file/decisions.json"):
-        with raises("file-unwritable", decisions):
-            to_fp16(source, tmp_path / "out.onnx", decisions_path=tmp_path / decisions)
-        assert not (tmp_path / "out.onnx").exists()
 
 
 @pytest.mark.parametrize(
