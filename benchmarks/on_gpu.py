@@ -56,9 +56,9 @@ def verified(root: Path, config: Config, evaluation: Evaluation) -> dict[str, An
     """What stage verify finds with that evaluation."""
     artifacts = root / "artifacts"
     spec = read_spec(artifacts / "trace" / "io_spec.json")
-    frozen = read_frozen(artifacts / "reference", config, root, spec)
+    judge = read_frozen(artifacts / "reference", config, root, spec)
     files = {name: ModelFile(artifacts / name / "model.onnx") for name in MEASURED_STAGES}
-    judge = frozen.judge(replace(config.verify, evaluation=evaluation))
+    judge = replace(judge, options=replace(judge.options, evaluation=evaluation))
     with tempfile.TemporaryDirectory() as out:
         report: Any = verify(judge, files, Path(out)).to_json()
     found = {**report, **report["metrics"]}

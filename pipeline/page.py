@@ -83,9 +83,7 @@ def content(run: Run, previous: Run | None = None) -> dict[str, Any]:
         "stage_rows": stage_rows,
         "classifies": any(row.get("top1_agreement") is not None for row in stage_rows),
         "outputs": sorted({name for row in stage_rows for name in row.get("max_abs_error", {})}),
-        **verification_sections(
-            run.verdict_file, cast("Details", run.details), run.folder / "artifacts" / "verify", nodes
-        ),
+        **verification_sections(run.verdict_file, cast("Details", run.details), run.folder / "artifacts" / "verify"),
         "decisions": kept_in_fp32(run.decisions, nodes) if run.decisions is not None else None,
         "engine": _engine(run),
         "previous": _difference(previous, run) if previous and verify and not run.crash else None,

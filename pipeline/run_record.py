@@ -268,7 +268,7 @@ class Run:
 
     @functools.cached_property
     def details(self) -> dict[str, Any]:
-        """Content of artifacts/verify/details.json: node errors, images; {} where verify has not run."""
+        """Content of artifacts/verify/details.json: samples, images; {} where verify has not run."""
         return self._mapping("verify", "details.json") or {}
 
     @functools.cached_property

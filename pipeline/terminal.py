@@ -24,7 +24,6 @@ MOST_LINES = 12  # of a run that has not failed, on 80 columns
 _BEYOND_EMULATION = {"sums-not-rounded"}  # codes of gaps that every emulated run has
 _EMULATION_PAGE = "docs/explanation/fp16-emulation.md"
 _UNCUT = 0  # lines of a row that is copied whole
-_SEARCH = "verify.suggest=true, which looks for the shortest list that holds the gates"
 Row = tuple[str, str, int]  # label, text, lines at most
 
 
@@ -63,12 +62,8 @@ def _failure_rows(run: Run) -> list[Row]:
     rows = []
     if verify and verify.verdict == FAILED and verify.place:
         place: Mapping[str, Any] = verify.place
-        pins: Mapping[str, Any] = verify.suggestion or {}
-        selectors = (pins or place).get("selectors")
         rows.append(("why", place["sentence"], MOST_LINES))
-        rows += [("pins", pins["sentence"], 6)] if pins else []
-        rows += [("try", selectors, _UNCUT)] if selectors else []
-        rows += [("or", _SEARCH, 2)] if selectors and not pins else []
+        rows += [("try", place["selectors"], _UNCUT)] if place.get("selectors") else []
     reasons = "; ".join(reason.removeprefix("verify: ") for reason in run.reasons)
     return [*rows, ("gates" if rows else "why", reasons, 6)]
 

@@ -42,7 +42,7 @@ def run(stage: Stage) -> Report:
         "custom_rule": rules or None,
         "metrics": {name: fingerprint_code("verify.metrics", name, root) for name in metrics},
     }
-    files = report | {"retrace": _retrace(config, report), "pin_search": _pin_search(config)}
+    files = report | {"retrace": _retrace(config, report)}
     for name, content in files.items():
         write_json(stage.out / f"{name}.json", content)
     for name, digest in code_digests().items():
@@ -57,11 +57,3 @@ def _retrace(config: Config, report: Mapping[str, object]) -> dict[str, object] 
     sections = {"trace": config.trace, "slim": config.slim, "repair": config.repair}
     inputs = {"model": report["model"], "samples": report["trace"], "device": tracing_device()}
     return inputs | {name: plain(section) for name, section in sections.items()}
-
-
-def _pin_search(config: Config) -> object:
-    """The precision by which verify.suggest converts anew; None without it.
-
-    verify depends on this file, not on the section: options that change no file verify none again.
-    """
-    return plain(config.precision) if config.verify.suggest else None

@@ -17,15 +17,14 @@ from truehalf.verification.chain.reference import write_reference
 def run(stage: Stage) -> Report:
     config, files = stage.config, {name: stage.artifact(name) for name in ("trace", "slim")}
     module = open_model(config, stage.root).module
-    frozen = freeze_configured(module, config, stage.root, stage.io_spec(), files["slim"])
-    reference, adversarial = frozen.reference, frozen.adversarial
-    write_reference(stage.out, reference, adversarial, frozen.batch)
-    judge = frozen.judge(config.verify).beside(ModelFile(files["slim"]))
-    write_json(stage.out / "measured.json", judge.measured(files.values()))
+    judge = freeze_configured(module, config, stage.root, stage.io_spec(), files["slim"])
+    reference, adversarial, batch = judge.reference, judge.images, judge.options.batch
+    write_reference(stage.out, reference, adversarial, batch)
+    write_json(stage.out / "measured.json", judge.beside(ModelFile(files["slim"])).measured(files.values()))
     precision = reference.precision()
     return {
         "samples": len(reference.names),
-        "batch": frozen.batch,
+        "batch": batch,
         "ap50": precision["ap50"],
         "ap50_95": precision["ap50_95"],
         "no_precision": precision["reason"],

@@ -31,7 +31,6 @@ BEGINS = [
     ("precision.method=half", {"fp16", "cast_cleanup"}),
     ("verify=smoke", {"verify", "engine"}),
     ("verify.gates.box_shift_max=0.5", {"verify", "engine"}),
-    ("verify.suggest=true", {"verify", "engine"}),
     ("verify.batch=5", {"reference", "verify", "engine"}),
     ("engine.latency.runs=99", {"engine"}),
     ("target.compute_capability=[sm86]", {"engine"}),

@@ -74,8 +74,6 @@ PARITY = {
     "nothing-compared": "outputs, samples or detections of which nothing, or nothing but zeros, was compared",
     "other-order": "rows of an output, inputs or outputs that come in another order than the reference's",
     "outputs-differ": "outputs of two models that should be the same, and are not",
-    "pins-hold": "suggested pins with which a file holds its gates; they were not applied",
-    "pins-open": "suggested pins of which it is open whether a file holds all its gates; they were not applied",
     "plugin-not-run": "plugins of TensorRT inside a file, which nothing here runs: what enters them is looked at alone",
     "required-open": "a check that `verify.require` names, and that was not verified",
     "samples-alike": "one sample, or samples that are all alike, which do not show whether outputs react to the input",

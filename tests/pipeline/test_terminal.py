@@ -113,17 +113,9 @@ def test_what_nothing_by_emulation_checks_is_behind_a_link_and_what_the_engine_s
 def test_a_run_that_failed_names_the_culprit_then_what_to_paste_then_the_rest(tmp_path: Path) -> None:
     block = said(tmp_path, verify=FAILED)
     found = rows(block)
-    assert list(found)[:4] == ["why", "try", "or", "gates"]
+    assert list(found)[:3] == ["why", "try", "gates"]
     assert found["why"] == PLACE["sentence"] and f"  {PLACE['selectors']}\n" in block, "in one line"
-    expect(found["or"], None, "verify.suggest=true")
     assert found["gates"] == "matched_fraction is 0" and "artifacts/mine" not in block
-
-
-def test_pins_that_were_found_are_what_to_paste(tmp_path: Path) -> None:
-    pins = {"status": "found", "sentence": "1 more entry", "selectors": "'precision.scope_block_list=[\"v_proj\"]'"}
-    found = rows(said(tmp_path, verify=FAILED | {"suggestion": pins}))
-    assert list(found)[:4] == ["why", "pins", "try", "gates"]
-    assert (found["pins"], found["try"]) == (pins["sentence"], pins["selectors"])
 
 
 @pytest.mark.parametrize(

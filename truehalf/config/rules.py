@@ -41,9 +41,6 @@ def _rules_of_method(c: Config) -> Iterator[str]:
         if option.name in OF_CONVERT_ALONE and value != default:
             message = f"precision.{option.name}: expected {shown(default)}, its default, got {shown(value)}: {remedy}"
             yield coded("in-conflict", message)
-    if c.verify.suggest:
-        message = f"verify.suggest: expected false, as it looks for entries of precision.node_block_list: {remedy}"
-        yield coded("in-conflict", message)
     if c.model.source == "onnx":
         message = f"precision.method: {method} traces a module; for model.source=onnx set precision.method=convert"
         yield coded("in-conflict", message)

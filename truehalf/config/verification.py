@@ -72,9 +72,7 @@ class VerifyConfig(Options):
         (), "functions of yours, (reference, candidate) -> number, with a limit: 'my_metrics:mean_iou >= 0.98'"
     )
     pictures: int = key(3, "drawn in the report at least, worst first", least=0)
-    profile: bool = key(True, "error of every node, for the page: one more run of both files on one sample")
     require: tuple[Verifiable, ...] = key((), f"fail when not verified: {', '.join(Verifiable)}")
-    suggest: bool = key(False, "find the shortest list of further pins with which a failed file passes; never applied")
 
     @property
     def metric_functions(self) -> list[str]:

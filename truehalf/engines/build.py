@@ -115,8 +115,8 @@ def evidence_of(config: Config, root: Path) -> Judge:
         StageError: when it is missing, or its samples are others.
     """
     spec = read_spec(root / "artifacts" / "trace" / "io_spec.json")
-    frozen = read_frozen(root / "artifacts" / "reference", config, root, spec)
-    slim, judge = root / "artifacts" / "slim" / "model.onnx", Judge(frozen.reference, frozen.adversarial, config.verify)
+    judge = read_frozen(root / "artifacts" / "reference", config, root, spec)
+    slim = root / "artifacts" / "slim" / "model.onnx"
     # A machine that builds engines may have pulled no more than it needs for that.
     return judge.beside(ModelFile(slim)) if slim.is_file() else judge
 

@@ -63,8 +63,9 @@ def compare_engine(
     except StageError as error:
         state = NOT_VERIFIED if error.code == "out-of-range" else FAILED  # of samples that no profile takes
         return parity | {"state": state, "reason": f"the engine does not run: {error}"}
-    if missing := [name for name in reference.outputs if name not in result.outputs]:
-        reason = f"the engine has no output {', '.join(missing)}; it has {', '.join(result.outputs) or 'none'}"
+    made = result.comparison.runs[0].candidate
+    if missing := [name for name in reference.outputs if name not in made]:
+        reason = f"the engine has no output {', '.join(missing)}; it has {', '.join(made) or 'none'}"
         return parity | {"state": FAILED, "reason": reason}
     batches = result.batches
     findings = [finding for finding in result.findings(options.require) if finding.check != "batch"]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import TypedDict
 
 FP16, FP32 = "fp16", "fp32"
@@ -76,30 +73,3 @@ def _connected(start: int, neighbours: dict[int, set[int]], seen: set[int]) -> I
             seen.add(i)
             yield i
             waiting += neighbours[i]
-
-
-def stages(shown: Sequence[Node]) -> list[tuple[str, int, int]]:
-    """(module, first position, last position) of each stretch of nodes that lies in one part of the trunk, in order.
-
-    The trunk is the innermost module that holds nearly all of the nodes. Short runs of a part inside another part are
-    left out, as parts may be interleaved.
-    """
-    scopes = [node["scope"].split(".") if node["scope"] else [] for node in shown]
-    depth, least = _trunk(scopes), max(3.0, 0.015 * len(shown))
-    placed = [(scope[depth], i) for i, scope in enumerate(scopes) if len(scope) > depth]
-    runs = [list(run) for _, run in groupby(placed, key=itemgetter(0))]
-    long = [node for run in runs if run[-1][1] - run[0][1] >= least for node in (run[0], run[-1])]
-    stretches = [list(stretch) for _, stretch in groupby(long, key=itemgetter(0))]
-    return [(stretch[0][0], stretch[0][1], stretch[-1][1]) for stretch in stretches]
-
-
-def _trunk(scopes: Sequence[Sequence[str]]) -> int:
-    """Depth of the innermost module that holds nearly all of the nodes and has modules inside."""
-    depth, inside = 0, [scope for scope in scopes if scope]
-    while inside:
-        [(name, count)] = Counter(scope[depth] for scope in inside).most_common(1)
-        deeper = [scope for scope in inside if len(scope) > depth + 1 and scope[depth] == name]
-        if count < _TRUNK * len(inside) or not deeper:
-            break
-        depth, inside = depth + 1, deeper
-    return depth

@@ -6,7 +6,7 @@ A page loads nothing, runs nothing and holds no date, so it opens anywhere and e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict
@@ -15,8 +15,6 @@ from markupsafe import Markup
 
 from truehalf.config.verification import GatesConfig
 from truehalf.json_values import JsonObject
-from truehalf.report.drawings import NodeRow, error_chart, error_of
-from truehalf.report.graph import Node, stages
 from truehalf.report.numbers import count, number, percent, precision
 
 _TEMPLATE = Path(__file__).with_name("templates") / "page.html.j2"
@@ -30,15 +28,12 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
 _MEANINGS = {each.name: str(each.metadata["meaning"]).split("; ")[0] for each in fields(GatesConfig)}
 _SUSPECTS = 5
 _DIFFERS = ("missed", "extra", "label_flips", "nonfinite")
-_UNKNOWN: Node = {"node": "", "op": "", "scope": "", "precision": "", "flops": 0.0, "reads": []}
 
 
 class Details(TypedDict, total=False):
     """What the page reads of details.json."""
 
     images: list[JsonObject]
-    profile: list[NodeRow] | None
-    no_profile: str
     samples: list[JsonObject]
 
 
@@ -61,16 +56,13 @@ def page(content: Mapping[str, object]) -> str:
     return environment.get_template(_TEMPLATE.name).render(content)
 
 
-def verification_sections(
-    report: JsonObject, details: Details, folder: Path, nodes: Sequence[Node] = ()
-) -> dict[str, object]:
-    """What a verification of a chain found: gates and checks, suspects, pins, images, errors of nodes and outputs.
+def verification_sections(report: JsonObject, details: Details, folder: Path) -> dict[str, object]:
+    """What a verification of a chain found: gates and checks, suspects, pins, images.
 
     Args:
         report: JSON of truehalf.verification.report.Report; may be empty.
         details: the content of details.json; may be empty.
         folder: where the images lie that `details` names.
-        nodes: of the final file.
     """
     shown: Any = report
     found = [each for each in shown.get("findings", []) if each.get("check") != ""]
@@ -84,11 +76,8 @@ def verification_sections(
         "suspects": place.get("suspects", [])[:_SUSPECTS],
         "culprit": place.get("sentence"),
         "fix": place.get("selectors"),
-        "suggestion": report.get("suggestion"),
         "images": [_image(folder, item) for item in details.get("images", [])],
         "differing": sum(any(row.get(key) for key in _DIFFERS) for row in details.get("samples", [])),
-        "node_errors": _node_errors(details.get("profile") or [], nodes),
-        "no_profile": details.get("no_profile", ""),
     }
 
 
@@ -105,23 +94,6 @@ def used_up(finding: Mapping[str, Any]) -> float | None:
     if limit < 0 or not math.isfinite(value):
         return None
     return max(0.0, value / limit) if limit else math.inf if value > 0 else 0.0
-
-
-def _node_errors(rows: Sequence[NodeRow], nodes: Sequence[Node]) -> dict[str, Any] | None:
-    if not rows:
-        return None
-    scopes = {node["node"]: node for node in nodes}
-    bands = stages([scopes.get(row["node"], _UNKNOWN) for row in rows]) if nodes else []
-    worst = sorted((i for i, row in enumerate(rows) if row.get("rank")), key=lambda i: rows[i].get("rank") or 0)
-    local, run = [error_of(row["local_error"]) for row in rows], [error_of(row["error"]) for row in rows]
-    return {
-        "wide": Markup(error_chart(rows, worst, (1080, 390), bands)),
-        "narrow": Markup(error_chart(rows, worst, (400, 330), bands, titles=False)),
-        "worst": [{**rows[i], "local_error": local[i], "error": run[i]} for i in worst],
-        "nodes": len(rows),
-        "exact": local.count(0),
-        "nonfinite": sum(not math.isfinite(error) for error in run),
-    }
 
 
 def _image(folder: Path, item: JsonObject) -> dict[str, Any]:

@@ -1,14 +1,8 @@
-"""Parts of inline SVG that every drawing shares: text, rules, the element around them, the colours of precisions."""
+"""Parts of inline SVG that every drawing shares: text, and the element around it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-BLUE, ORANGE, RED, GREY = "#0072b2", "#d98200", "#b42318", "#6b7683"
-
-
-def rule(left: float, right: float, y: float) -> str:
-    return f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" stroke="currentColor" opacity="0.15"/>'
 
 
 def text_at(x: float, y: float, text: str, anchor: str, more: str = "") -> str:

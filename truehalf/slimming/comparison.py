@@ -102,7 +102,7 @@ class Comparison:
             compare_runs(list(zip(self._references, each, strict=True)), atol=atol, rtol=rtol, queries=self._queries)
             for each in (outputs, apart)
         )
-        return 1 - ours["share"] <= 2 * (1 - itself["share"]) and ours["wrong"].keys() <= itself["wrong"].keys()
+        return 1 - ours.share <= 2 * (1 - itself.share) and ours.wrong.keys() <= itself.wrong.keys()
 
 
 def _numbers(outputs: Arrays) -> Arrays:

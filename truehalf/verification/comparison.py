@@ -23,7 +23,7 @@ import numpy as np
 from truehalf.codes import coded
 from truehalf.config.verification import VerifyConfig
 from truehalf.errors import StageError
-from truehalf.io_spec.boxes import box_format_problem, in_words, layouts_of
+from truehalf.io_spec.boxes import box_format_problem
 from truehalf.io_spec.checks import check_values
 from truehalf.io_spec.decode import Detections, confident, decode
 from truehalf.io_spec.outputs import (
@@ -143,6 +143,7 @@ class Comparison:
 
     Attributes:
         task: "detections", "classification" or "tensors".
+        spec: declares what the outputs are.
         measures: numbers by name, as truehalf.verification.report.Report has them in JSON.
         findings: on the outputs, gates first.
         samples: a row for each.
@@ -153,6 +154,7 @@ class Comparison:
     """
 
     task: str
+    spec: IoSpec
     measures: dict[str, Any]
     findings: list[Finding]
     samples: list[SampleFacts]
@@ -222,6 +224,7 @@ def compare_outputs(
     names = {*seen.runs[0].reference}
     return Comparison(
         task=seen.task,
+        spec=spec,
         measures=seen.measures,
         findings=findings,
         samples=seen.samples,
@@ -348,11 +351,8 @@ class _Both:
             return None
         if not all(np.isfinite(run.reference[name]).all() for run in self.runs for name in self.taking):
             return None
-        return box_format_problem(self._of_references, self.spec, self.options.score_threshold)
-
-    @property
-    def _of_references(self) -> list[tuple[Outputs, tuple[int, int] | None]]:
-        return [(run.reference, run.size) for run in self.runs]
+        sides = [(run.reference, run.size) for run in self.runs]
+        return box_format_problem(sides, self.spec, self.options.score_threshold)
 
     @cached_property
     def summary(self) -> DetectionSummary | None:
@@ -593,13 +593,6 @@ class _Both:
         """Make the finding on detections of samples without true boxes; it does not decide."""
         samples = self.measures["samples"]
         reason = f"{samples} samples, compared with the FP32 model: accuracy against labels not measured"
-        if not self.meaningless:
-            declared = columns_of(self.spec)["boxes"]
-            layouts = layouts_of(self._of_references, self.spec, self.options.score_threshold)
-            others = [each for each in layouts if each != (declared.format, declared.normalized)]
-            if others or not layouts:
-                alike = f"{in_words(others)}, too" if others else in_words([])
-                reason += f", nor whether boxes are of the declared format: {alike}; labels, or a look at one, tell"
         reason = coded("no-labels", reason)
         return Finding("average_precision", NOT_VERIFIED, reason, decides=False, facts={"why": reason})
 

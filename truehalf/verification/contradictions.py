@@ -1,8 +1,6 @@
-"""What a candidate states that contradicts the reference: axes that it fixes, and metadata by which outputs are read.
+"""Metadata of a candidate that contradict the reference's.
 
-    axes               an axis that the reference leaves free and the candidate fixes
-    I/O spec           what both declare of an input or output, but for float16 against float32 and sizes that vary,
-                       and the names of classes
+    I/O spec           of each input and output, but for shapes, and float16 against float32; and the names of classes
     names of classes   under a key of any tool that says so: a list of texts, a mapping of numbers to them, or texts
                        with commas or line ends between
 
@@ -15,7 +13,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -24,7 +22,7 @@ from truehalf.codes import coded
 from truehalf.errors import StageError
 from truehalf.io_spec.in_file import SPEC_KEY, spec_inside
 from truehalf.io_spec.spec import IoSpec
-from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
+from truehalf.verification.findings import FAILED, Finding, not_checked
 
 _OF_CLASSES = re.compile(r"(.*[^a-z])?(class_?names|classes|labels|categories)|names|id2label", re.IGNORECASE)
 _SIZES = ("shape", "traced")
@@ -32,60 +30,32 @@ _SHOWN = 60  # characters of a value
 
 
 def contradictions(reference: ir.Model, candidate: ir.Model, spec: IoSpec) -> Iterator[Finding]:
-    """Yield a finding for each fixed axis, and for each entry of the metadata that says something else.
+    """Yield a finding for each entry of the I/O spec, and for names of classes, that say something else.
 
     Args:
         spec: in force, where the reference's metadata hold none.
     """
-    yield from _lost_axes(reference, candidate)
     try:
         ours = spec_inside(reference) if SPEC_KEY in reference.metadata_props else spec
-        theirs = spec_inside(candidate)
+        found = [*_of_specs(ours, spec_inside(candidate))]
     except StageError as error:
+        found = []
         yield not_checked(_reason(f"the I/O spec: {error.text}"))
-    else:
-        for where, a, b in _of_specs(ours, theirs):
-            yield Finding("metadata", FAILED, _reason(f"I/O spec, {where}", a, b), no_node=True)
-    for key, text in candidate.metadata_props.items():
-        if _OF_CLASSES.fullmatch(key) and key in reference.metadata_props:
-            names = _names_in(reference.metadata_props[key]), _names_in(text)
-            if None not in names and names[0] != names[1]:
-                yield Finding("metadata", FAILED, _reason(repr(key), *names), no_node=True)
-
-
-def _lost_axes(reference: ir.Model, candidate: ir.Model) -> Iterator[Finding]:
-    """Yield a finding for each free axis of an input, or of an output named as one of an input, that is fixed."""
-    free = {side.value for value in reference.graph.inputs for side in value.shape or () if not isinstance(side, int)}
-    for what in ("input", "output"):
-        ours, theirs = (getattr(model.graph, f"{what}s") for model in (reference, candidate))
-        sides = {value.name: value.shape or () for value in theirs}
-        for value in ours:
-            for axis, (side, other) in enumerate(zip(value.shape or (), sides.get(value.name, ()), strict=False)):
-                is_free = not isinstance(side, int) and (what == "input" or side.value in free - {None})
-                if is_free and isinstance(other, int):
-                    fixed = f"axis {axis} of {what} {value.name!r} is {other} in the candidate, free in the reference"
-                    yield Finding("", NOT_VERIFIED, coded("axis-fixed", fixed), decides=False, no_node=True)
+    names = class_names_in(reference), class_names_in(candidate)
+    found += [("names of classes", *names)] if all(names) and names[0] != names[1] else []
+    for where, a, b in found:
+        yield Finding("metadata", FAILED, _reason(where, a, b), no_node=True)
 
 
 def _of_specs(ours: IoSpec, theirs: IoSpec) -> Iterator[tuple[str, Any, Any]]:
-    for both in ((ours.inputs, theirs.inputs), (ours.outputs, theirs.outputs)):
-        others = {tensor.name: tensor for tensor in both[1]}
-        for tensor in both[0]:
-            other = others.get(tensor.name, tensor)
-            if tensor.shape and other.shape and not _fit(tensor.shape, other.shape):
-                yield f"shape of {tensor.name!r}", list(tensor.shape), list(other.shape)
-            content = other.to_json()
-            for key, value in tensor.to_json().items():
-                if key not in _SIZES and _differ(value, content.get(key, value)):
-                    yield f"{key} of {tensor.name!r}", value, content[key]
+    others = {tensor.name: tensor.to_json() for tensor in (*theirs.inputs, *theirs.outputs)}
+    for tensor in (*ours.inputs, *ours.outputs):
+        content = others.get(tensor.name, {})
+        for key, value in tensor.to_json().items():
+            if key not in _SIZES and _differ(value, content.get(key, value)):
+                yield f"I/O spec, {key} of {tensor.name!r}", value, content[key]
     if ours.class_names and theirs.class_names and ours.class_names != theirs.class_names:
-        yield "class_names", list(ours.class_names), list(theirs.class_names)
-
-
-def _fit(a: Sequence[int | str], b: Sequence[int | str]) -> bool:
-    """Sizes; one with a name may be any."""
-    pairs = zip(a, b, strict=False)
-    return len(a) == len(b) and all(isinstance(x, str) or isinstance(y, str) or x == y for x, y in pairs)
+        yield "I/O spec, class_names", list(ours.class_names), list(theirs.class_names)
 
 
 def _differ(a: Any, b: Any) -> bool:

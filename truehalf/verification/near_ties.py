@@ -14,7 +14,7 @@ Sigmoid makes a step between logits as small as it likes. With error the differe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
@@ -31,62 +31,85 @@ from truehalf.verification.graft import Graft
 from truehalf.verification.metrics.half_steps import DRAWS, Response, moved, unit
 from truehalf.verification.metrics.yardstick import FLOOR, MASK, SLACK, compared_places, spread_of
 from truehalf.verification.open_file import OpenFile, is_pessimistic
-from truehalf.verification.runs import Arrays, Part, Run, as_read, joined, outputs_of
+from truehalf.verification.runs import Arrays, Part, Run, as_read
 
 OFF = 0.04  # of the spread
 ROUNDED = 2.0**-10  # of a value: two roundings to float16, which are no error
 MOST_ROUNDED = 2.0**-6  # ... up to this share of the spread: beside an offset it is one, and among whole numbers
+_DRAWN = range(DRAWS)
 _SELECT = ("TopK", "MaxPool")  # decisions whose values are decided on again
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """Both files of a comparison and the inputs of each run, to be run once more.
+    """Both files of a comparison, to be run once more on its inputs.
 
     Attributes:
         spec: whose inputs may declare the range of pixels.
         reference: opens the FP32 file, once.
         candidate: the file that is compared, opened; None: it shows nothing.
-        parts: gives what went into a run, in one or several parts whose rows follow each other.
-        kept: outputs on moved inputs by names and count of samples, for further comparisons of the same samples.
+        kept: the reference's outputs on moved inputs by names of samples, for further comparisons of the same samples.
     """
 
     spec: IoSpec
     reference: Callable[[], OpenFile]
     candidate: OpenFile | None
-    parts: Callable[[Run], Iterable[Part]]
-    kept: dict[object, list[list[Arrays]]] = field(default_factory=dict)
+    kept: dict[object, list[Arrays]] = field(default_factory=dict)
 
     def response(self, runs: Sequence[Run]) -> Response:
         """Return the response of the reference to half a step of the inputs of these runs."""
 
         def step() -> str:
-            first = next(iter(self.parts(runs[0])))
-            return next(filter(None, (unit(values) for values in first.feed.values())), "")
+            return next(filter(None, map(unit, runs[0].part.again().feed.values())), "")
 
         def outputs() -> list[list[tuple[Arrays, Arrays]]]:
-            key = tuple((run.feed, run.start, *run.names) for run in runs)
-            if key not in self.kept:
-                self.kept[key] = self._on_moved_inputs(runs) if step() else []
-            return [[(run.reference, made) for run, made in zip(runs, draw, strict=True)] for draw in self.kept[key]]
+            if not step():
+                return []
+            try:
+                made = [self._on_moved_inputs(run) for run in runs]
+            except StageError:  # it does not run so
+                return []
+            return [[(run.reference, found[draw]) for run, found in zip(runs, made, strict=True)] for draw in _DRAWN]
 
         return Response(step, outputs)
 
+    def _on_moved_inputs(self, run: Run) -> list[Arrays]:
+        """Run the reference on moved inputs: outputs by draw."""
+        key = (run.part.place, *run.names)
+        if key not in self.kept:
+            self.kept[key] = [_read(self.reference().run(self.moved(run.part, draw))) for draw in _DRAWN]
+        return self.kept[key]
+
     def moved(self, part: Part, draw: int) -> Part:
         """Move the inputs of a part by half a step."""
-        return replace(part, feed={**part.feed, **moved(part.feed, self.spec, (draw, part.number, part.start))})
+        return replace(part, load=lambda: {**(feed := part.load()), **moved(feed, self.spec, (draw, *part.place))})
 
-    def _on_moved_inputs(self, runs: Sequence[Run]) -> list[list[Arrays]]:
-        """Run the reference on moved inputs: outputs by draw and run; empty if it does not run so."""
+    def shown(
+        self,
+        runs: Sequence[Run],
+        file: OpenFile,
+        names: Sequence[str],
+        given: Sequence[Arrays] = (),
+        draw: int | None = None,
+    ) -> list[Arrays]:
+        """Compute inner tensors of a file by run.
 
-        def outputs(run: Run, draw: int) -> Arrays:
-            parts, file = [self.moved(part, draw) for part in self.parts(run)], self.reference()
-            return file.run(parts[0]) if len(parts) == 1 else outputs_of(parts, file.run)
+        Args:
+            given: by run, arrays in place of the file's own tensors.
+            draw: of half a step that the inputs are moved by; None: they are not.
+        """
+        cut = list(given[0]) if given else ()
+        graft = Graft(file.file.model, names, cut, pessimistic=is_pessimistic(file.evaluation))
+        grafted, found = OpenFile(file.file, file.evaluation, graft), list[Arrays]()
+        for run, more in zip(runs, given or [{}] * len(runs), strict=True):
+            part = run.part if draw is None else self.moved(run.part, draw)
+            feed = {**part.again().feed, **more}
+            found.append(_read(grafted.run(replace(part, load=partial(dict, feed)))))
+        return found
 
-        try:
-            return [[outputs(run, draw) for run in runs] for draw in range(DRAWS)]
-        except StageError:
-            return []
+
+def _read(outputs: Arrays) -> dict[str, np.ndarray]:
+    return {name: as_read(value) for name, value in outputs.items()}
 
 
 def compare_without_ties(
@@ -129,14 +152,14 @@ def _decided_alike(
     """Run the reference with the decisions that it makes of the candidate's operands; None if these are not near its
     own.
     """
-    reference, outputs = rerun.reference(), list(runs[0].reference)
-    theirs = _shown(rerun, runs, candidate, names)
-    decided = _shown(rerun, runs, reference, [*names, *choices], theirs)
+    reference = rerun.reference()
+    theirs = rerun.shown(runs, candidate, names)
+    decided = rerun.shown(runs, reference, [*names, *choices], theirs)
 
     @cache
     def on_moved_inputs() -> list[tuple[Arrays, Arrays]]:
-        own = _shown(rerun, runs, reference, names)
-        draws = [_shown(rerun, runs, reference, names, draw=draw) for draw in range(DRAWS)]
+        own = rerun.shown(runs, reference, names)
+        draws = [rerun.shown(runs, reference, names, draw=draw) for draw in _DRAWN]
         return [pair for draw in draws for pair in zip(own, draw, strict=True)]
 
     def response(name: str) -> float:
@@ -147,40 +170,14 @@ def _decided_alike(
         pairs = [(part[name], other[name]) for part, other in zip(decided, theirs, strict=True)]
         if not _are_near(pairs, partial(response, name)):
             return None
+    outputs = list(runs[0].reference)
     made: list[Arrays] = [{name: part[name] for name in choices} for part in decided]
     if rest := [name for name in outputs if name not in choices]:
-        others = _shown(rerun, runs, reference, rest, made)
+        others = rerun.shown(runs, reference, rest, made)
         made = [{**part, **other} for part, other in zip(made, others, strict=True)]
-    waiting, found = iter(made), []
-    for run in runs:
-        parts = [next(waiting) for _ in rerun.parts(run)]
-        found.append(replace(run, reference=joined([{name: part[name] for name in outputs} for part in parts])))
-    return found
-
-
-def _shown(
-    rerun: Rerun,
-    runs: Sequence[Run],
-    file: OpenFile,
-    names: Sequence[str],
-    given: Sequence[Arrays] = (),
-    draw: int | None = None,
-) -> list[Arrays]:
-    """Inner tensors of a file by part of all runs.
-
-    Args:
-        given: by part, arrays in place of the file's own tensors.
-        draw: of half a step that the inputs are moved by; None: they are not.
-    """
-    cut = list(given[0]) if given else ()
-    graft = Graft(file.file.model, names, cut, pessimistic=is_pessimistic(file.evaluation))
-    grafted, found = OpenFile(file.file, file.evaluation, graft), list[Arrays]()
-    for part in (part for run in runs for part in rerun.parts(run)):
-        shown = part if draw is None else rerun.moved(part, draw)
-        more = given[len(found)] if given else {}
-        outputs = grafted.run(replace(shown, feed={**shown.feed, **more}))
-        found.append({name: as_read(value) for name, value in outputs.items()})
-    return found
+    return [
+        replace(run, reference={name: part[name] for name in outputs}) for run, part in zip(runs, made, strict=True)
+    ]
 
 
 def _are_near(pairs: Sequence[tuple[np.ndarray, np.ndarray]], response: Callable[[], float]) -> bool:

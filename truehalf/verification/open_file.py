@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -28,7 +27,7 @@ import numpy as np
 
 from truehalf.codes import coded, codes_in
 from truehalf.config.verification import Evaluation
-from truehalf.data.samples import Sample, digest_of, repeated
+from truehalf.data.samples import digest_of, repeated
 from truehalf.emulation.sessions import EmulatedSession
 from truehalf.errors import StageError, some_of
 from truehalf.float16 import MAX
@@ -39,7 +38,7 @@ from truehalf.ir.proto.refusals import checker_refusal, refused
 from truehalf.runtime.ort import CUDA, Session, custom_operators
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, not_checked
 from truehalf.verification.lanes import lanes_of, threads_of
-from truehalf.verification.runs import Part, UnevenShapes, as_type, joined, outputs_of, part_of, parts_of
+from truehalf.verification.runs import Part, as_type, joined, part_of
 
 FP32_CPU = "fp32-cpu"
 SUMS_IN_FP32 = (
@@ -51,56 +50,6 @@ _INVALID = re.compile(r"INVALID_GRAPH|Type Error|type inference failed", re.IGNO
 _MIXED = re.compile(r"bound to different types \(tensor\(float\w*\) and tensor\(float\w*\)", re.IGNORECASE)
 _NODE = re.compile(r"node \(([^)]+)\)", re.IGNORECASE)
 Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How a file ran.
-
-    Attributes:
-        evaluation: "fp32-cpu" or one of truehalf.config.verification.Evaluation.
-        provider, cpu_nodes, not_split: see `Runner`.
-        beyond_float16: by input that the file takes as float16, the largest finite |x| where that is Inf.
-    """
-
-    evaluation: str
-    provider: str
-    cpu_nodes: Sequence[str] | None
-    not_split: Mapping[str, str]
-    beyond_float16: Mapping[str, float]
-
-    def findings(self) -> list[Finding]:
-        """List findings on kernels that accumulate in FP16, on nodes that did not run on CUDA, and on inputs that
-        float16 does not hold.
-        """
-        found = [self._accumulation()]
-        if self.cpu_nodes:
-            text = f"{len(self.cpu_nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
-            found.append(not_checked(f"{text}: {some_of(self.cpu_nodes)}"))
-        for name, value in self.beyond_float16.items():
-            beyond = f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {MAX:g}"
-            found.append(not_checked(f"{beyond}, and the candidate takes float16: there it is Inf", explains=True))
-        return found
-
-    def _accumulation(self) -> Finding:
-        is_plain = self.evaluation == Evaluation.emulated_fp16.value
-        if self.not_split:
-            named = some_of((f"{node}: {why}" for node, why in self.not_split.items()), between="; ")
-            left = f"sums inside {len(self.not_split)} FP16 nodes were not rounded ({named})"
-            # A sum of more terms than are rounded one by one may stop growing long before the last.
-            are_too_long = any(codes_in(why) for why in self.not_split.values())
-            if are_too_long:
-                left += "; keep them FP32, or run the file (verify.evaluation=cuda)"
-            reason = f"{SUMS_IN_FP32}; {left}" if is_plain else f"kernels that accumulate in FP16: {left}"
-            return Finding("accumulation", NOT_VERIFIED, coded("sums-not-rounded", reason), decides=are_too_long)
-        if is_plain:
-            reason = f"{SUMS_IN_FP32}; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
-            return Finding("accumulation", NOT_VERIFIED, coded("sums-not-rounded", reason), decides=False)
-        if is_pessimistic(self.evaluation):
-            return Finding("accumulation", VERIFIED, "sums inside nodes are rounded to FP16, too")
-        ran = self.evaluation != FP32_CPU
-        reason = f"the kernels of {self.evaluation} ran" if ran else "the file holds no FP16"
-        return Finding("accumulation", VERIFIED, reason)
 
 
 class Runner(Protocol):
@@ -183,6 +132,7 @@ class OpenFile:
         file: the file.
         evaluation: "fp32-cpu" or one of truehalf.config.verification.Evaluation.
         runner: see `open_runner`.
+        lanes: how many runs go beside each other.
     """
 
     def __init__(
@@ -193,22 +143,21 @@ class OpenFile:
         Args:
             runner: where it is open already.
             called: what errors call it beside its path; empty: they name neither.
-            lanes: how many runs of `run_all` go beside each other.
+            lanes: how many runs go beside each other.
 
         Raises:
             StageError: as open_runner.
         """
         self.file, self.evaluation, self._called = file, evaluation, called
-        self._lanes = lanes
+        self.lanes = lanes
         self._beyond_float16: list[tuple[str, float]] = []  # by run
         with self._naming():
             self.runner = runner or open_runner(file, evaluation, lanes)
 
     @property
-    def ran(self) -> Ran:
-        """The evaluation, provider and counts of the runs up to now."""
-        runner, largest = self.runner, dict(sorted(self._beyond_float16, key=lambda found: found[1]))
-        return Ran(self.evaluation, runner.provider, runner.cpu_nodes, runner.not_split, largest)
+    def provider(self) -> str:
+        """The execution provider, read back."""
+        return self.runner.provider
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype]:
@@ -221,8 +170,7 @@ class OpenFile:
         fed as the file asks for them.
 
         Raises:
-            UnevenShapes: of a fixed batch, an output whose axis 0 does not count samples.
-            StageError: when the run fails.
+            StageError: when the run fails; of a fixed batch, an output whose axis 0 does not count samples.
         """
         typed = {name: as_type(value, self.dtypes.get(name)) for name, value in part.feed.items()}
         self._beyond_float16 += self.beyond_float16(part.feed).items()
@@ -236,18 +184,6 @@ class OpenFile:
                 parts.append(_trimmed(outputs, fixed, min(fixed, part.rows - start)))
             return joined(parts)
 
-    def run_all(self, samples: Sequence[Sample], batch: int, alone: bool = False) -> Arrays:
-        """Run all samples: outputs [samples, ...] by name, floats as float32; in runs of `batch`, or as the file asks.
-
-        Args:
-            alone: one run at a time, as one may take all the memory that a verification has.
-
-        Raises:
-            UnevenShapes: an output that cannot be put together, since its shape varies.
-        """
-        parts = parts_of(samples, self.file.fixed_batch or batch, f"verify: {self.file.path.parent.name}")
-        return outputs_of((part for part, _ in parts), self.run, 1 if alone else self._lanes)
-
     def beyond_float16(self, feed: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Measure the largest finite |x| of each float32 input that the file takes as float16, where it becomes Inf."""
         found = {}
@@ -257,6 +193,39 @@ class OpenFile:
                 if np.isinf(as_type(np.array(largest, np.float32), np.dtype(np.float16))):
                     found[name] = largest
         return found
+
+    def findings(self) -> list[Finding]:
+        """List findings on kernels that accumulate in FP16, on nodes that did not run on CUDA, and on inputs that
+        float16 does not hold.
+        """
+        found = [self._accumulation()]
+        if nodes := self.runner.cpu_nodes:
+            text = f"{len(nodes)} nodes ran on the CPU provider, which computes FP16 in FP32"
+            found.append(not_checked(f"{text}: {some_of(nodes)}"))
+        for name, value in dict(sorted(self._beyond_float16, key=lambda each: each[1])).items():
+            beyond = f"input {name!r} holds |x| up to {value:.4g}, beyond FP16's largest, {MAX:g}"
+            found.append(not_checked(f"{beyond}, and the candidate takes float16: there it is Inf", explains=True))
+        return found
+
+    def _accumulation(self) -> Finding:
+        is_plain = self.evaluation == Evaluation.emulated_fp16.value
+        if self.runner.not_split:
+            named = some_of((f"{node}: {why}" for node, why in self.runner.not_split.items()), between="; ")
+            left = f"sums inside {len(self.runner.not_split)} FP16 nodes were not rounded ({named})"
+            # A sum of more terms than are rounded one by one may stop growing long before the last.
+            are_too_long = any(codes_in(why) for why in self.runner.not_split.values())
+            if are_too_long:
+                left += "; keep them FP32, or run the file (verify.evaluation=cuda)"
+            reason = f"{SUMS_IN_FP32}; {left}" if is_plain else f"kernels that accumulate in FP16: {left}"
+            return Finding("accumulation", NOT_VERIFIED, coded("sums-not-rounded", reason), decides=are_too_long)
+        if is_plain:
+            reason = f"{SUMS_IN_FP32}; verify.evaluation=emulated-fp16-pessimistic rounds the inner sums, too"
+            return Finding("accumulation", NOT_VERIFIED, coded("sums-not-rounded", reason), decides=False)
+        if is_pessimistic(self.evaluation):
+            return Finding("accumulation", VERIFIED, "sums inside nodes are rounded to FP16, too")
+        ran = self.evaluation != FP32_CPU
+        reason = f"the kernels of {self.evaluation} ran" if ran else "the file holds no FP16"
+        return Finding("accumulation", VERIFIED, reason)
 
     def close(self) -> None:
         """Free what runs it."""
@@ -270,8 +239,7 @@ class OpenFile:
         except StageError as error:
             if not self._called or str(self.file.path) in str(error):
                 raise
-            form = UnevenShapes if isinstance(error, UnevenShapes) else StageError
-            raise form(error.code, f"{self.file.path} (the {self._called}): {error}") from error
+            raise StageError(error.code, f"{self.file.path} (the {self._called}): {error}") from error
 
 
 def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:
@@ -287,7 +255,7 @@ def opened(file: ModelFile, asked: str, runs: int = 1) -> OpenFile:
 def _trimmed(outputs: Arrays, fixed: int, rows: int) -> Arrays:
     wrong = {name: list(array.shape) for name, array in outputs.items() if array.ndim == 0 or array.shape[0] != fixed}
     if wrong:
-        raise UnevenShapes(
+        raise StageError(
             "wrong-shape",
             f"its batch is fixed to {fixed}, but axis 0 of these outputs does not count samples: {wrong}; give inputs "
             f"of {fixed} samples each",

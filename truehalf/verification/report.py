@@ -9,7 +9,6 @@ from typing import Any
 from truehalf.files import plain
 from truehalf.io_spec.outputs import TENSORS
 from truehalf.json_values import JsonObject
-from truehalf.verification.chain.failing import SuggestedPins
 from truehalf.verification.comparison import Comparison
 from truehalf.verification.findings import FAILED, PASSED, Finding, by_check, open_of, reasons_of, verdict_of
 from truehalf.verification.localize.locate import Place, Suspect, first_bad_node
@@ -21,7 +20,7 @@ from truehalf.verification.user_metrics import CHECK as USER_METRICS
 
 _FIELDS = (
     *("evaluation", "provider", "reference_evaluation", "preprocessing", "proposed", "plugins"),
-    *("stages", "suggestion"),
+    "stages",
 )
 _DERIVED = ("passed", "verdict", "reasons", "not_verified", "first_bad_node", "pins", "task", "samples", "worst_sample")
 
@@ -51,7 +50,6 @@ class Report:
         preprocessing: of images, as applied; None for arrays.
         proposed: I/O spec that was taken, as none is declared and outputs are plainly detections; None otherwise.
         stages: of a chain, each file in short.
-        suggestion: further pins, searched and confirmed; None unless asked for.
         comparison: what was compared, whose measures stand in JSON beside these; None where nothing was run.
         ap50, ap50_95: COCO average precision against true labels, 0 to 1; ..._fp32 of the reference.
         matched_fraction, missed, extra, label_flips: of detections above the score threshold.
@@ -74,7 +72,6 @@ class Report:
     proposed: JsonObject | None = None
     plugins: Sequence[str] = ()
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    suggestion: SuggestedPins | None = None
 
     @property
     def task(self) -> str:

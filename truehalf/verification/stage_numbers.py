@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from truehalf.json_values import Json, JsonObject, from_fields
-
-if TYPE_CHECKING:
-    from truehalf.verification.chain.failing import SuggestedPins
 
 
 @dataclass(frozen=True)
@@ -23,7 +19,6 @@ class VerifyReport:
     provider: str = ""
     samples: int = 0
     place: JsonObject | None = None
-    suggestion: SuggestedPins | None = None
     stages: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
     metrics: Mapping[str, Json] = field(default_factory=dict)
     tensor_rms: float | None = None

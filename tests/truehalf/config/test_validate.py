@@ -53,9 +53,9 @@ def test_fp16_without_simplify_is_refused_with_the_reason() -> None:
 
 @pytest.mark.parametrize("method", ["half", "autocast"])
 def test_what_only_a_conversion_reads_is_refused_where_fp16_is_traced(method: str) -> None:
-    asked = ("precision.op_block_list=[Softmax]", "precision.data_max=512", "verify.suggest=true")
+    asked = ("precision.op_block_list=[Softmax]", "precision.data_max=512")
     errors = errors_of(f"precision.method={method}", *asked)
-    keys = ["precision.op_block_list", "precision.data_max", "verify.suggest"]
+    keys = ["precision.op_block_list", "precision.data_max"]
     assert told(errors) == [(key, "in-conflict") for key in keys]
     expect(errors[0], "in-conflict", "[]", "[Softmax]", f"precision.method={method}")
     (error,) = errors_of(f"precision.method={method}", model__source="onnx")

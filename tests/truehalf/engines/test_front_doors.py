@@ -43,7 +43,7 @@ def test_the_evidence_is_that_of_verify(config: Config, tmp_path: Path) -> None:
     evidence = evidence_of(config, tmp_path)
     assert len(evidence.reference.names) == 6 and evidence.reference.truth
     assert not isinstance(evidence.images, str) and len(evidence.images.names) == 3
-    assert evidence.options == config.verify
+    assert evidence.options == replace(config.verify, batch=evidence.options.batch)
 
 
 def test_a_reference_on_other_samples_is_refused(config: Config, tmp_path: Path) -> None:

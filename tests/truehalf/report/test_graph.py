@@ -3,7 +3,7 @@
 from typing import Any
 
 from truehalf.report.fp32_nodes import kept_in_fp32
-from truehalf.report.graph import islands, stages
+from truehalf.report.graph import islands
 
 
 def node(name: str, scope: str, flops: float, precision: str = "fp16", op: str = "MatMul", reads: Any = ()) -> Any:
@@ -36,15 +36,3 @@ def test_islands_are_connected_by_fp32_tensors() -> None:
 
 def test_a_file_without_fp16_has_no_islands() -> None:
     assert islands([node("/a", "", 1.0, "fp32"), node("/b", "", 1.0, "fp32", reads=[(0, "FP32")])]) == []
-
-
-def test_stages_are_stretches_of_the_graph_in_the_parts_of_its_trunk() -> None:
-    for around in ("", "net.model."):
-        scopes = ["n.a.x"] * 10 + ["n.b"] * 10 + ["n.a"] + ["n.b"] * 9
-        nodes = [node(f"/{i}", around + scope, 1.0) for i, scope in enumerate(scopes)]
-        assert stages(nodes) == [("a", 0, 9), ("b", 10, 29)]
-
-
-def test_a_network_without_modules_has_no_stages() -> None:
-    nodes = [node(f"/{i}", "", 1.0) for i in range(5)]
-    assert stages(nodes) == []

@@ -24,24 +24,18 @@ ENGINE = {"name": "engine", "state": "not verified", "reason": "no <GPU> here"}
 STAGES = [{"name": "slim"} | STAGE, {"name": "cast_cleanup"} | STAGE, ENGINE]
 GATE = {"gate": "matched_fraction_min", "measures": "x", "threshold": 0.99, "value": 0.5, "state": "failed"}
 GATE |= {"reason": "matched_fraction is 0.5", "worst": [{"sample": "s/7", "error": "absent"}]}
-SUSPECT = {"sentence": "/a overflows", "selector": "precision.node_block_list=['^/a$']"}
+SUSPECT = {"sentence": "/a overflows"}
+PINS = "precision.node_block_list=['^/a$']"
 VERDICT = {
     "verdict": "failed",
     "reasons": ["matched_fraction is 0.5"],
     "not_verified": ["the TensorRT engine"],
     "findings": [{"check": "batch", "state": "failed", "reason": "batch 8: 1 of 9"}, GATE],
-    "place": {"suspects": [SUSPECT]},
+    "place": {"suspects": [SUSPECT], "selectors": PINS},
 }
 PICTURE = {"file": "sample_1.svg", "sample": "digits/val/7", "reference": 3, "matched": 2, "missed": 1, "extra": 0}
 PICTURE |= {"label_flips": 0, "nonfinite": 0, "box_error_px_max": 0.1, "score_error_max": 0.01}
 DETAILS = {"images": [PICTURE]}
-PROFILE = [
-    {"node": "/a", "op_type": "MatMul", "tensor": "t", "precision": "fp16", "local_error": 1e-3, "error": 1e-3}
-    | {"rank": 2, "selector": "pin-a"},
-    {"node": "/b.1", "op_type": "Mul", "tensor": "u", "precision": "fp16", "local_error": None, "error": None}
-    | {"rank": 1, "selector": "pin-b"},
-    {"node": "Mul -> v", "op_type": "Mul", "tensor": "v", "precision": "fp32", "local_error": 0.0, "error": 0.5},
-]
 DECISIONS = [
     {"node": "/s", "op": "Softmax", "precision": "fp32", "rule": "data_max", "reason": "reads <9e4>"},
     {"node": "/a", "op": "MatMul", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"},
@@ -76,8 +70,7 @@ class Page(HTMLParser):
 def shown(tmp_path: Path):
     (tmp_path / "sample_1.svg").write_text(PICTURED)
 
-    def shown(verdict=VERDICT, details=DETAILS, stages=STAGES, decisions=DECISIONS, **more) -> str:
-        details = {"profile": PROFILE} | details | more
+    def shown(verdict=VERDICT, details=DETAILS, stages=STAGES, decisions=DECISIONS) -> str:
         state = {"passed": "passed", "failed": "failed"}.get(verdict["verdict"], "unknown")
         headline = {"state": state, "word": verdict["verdict"], "sentence": "", "reasons": verdict["reasons"]}
         return page(
@@ -104,11 +97,10 @@ def test_a_whole_verification_is_shown(shown) -> None:
     text = words(html)
     assert not Page(html).open
     expect(text, None, "✕ failed", *VERDICT["reasons"], *VERDICT["not_verified"])
-    _, islands, local_error, suspects, pictures, gates = sections(html)
+    _, islands, suspects, pictures, gates = sections(html)
     expect(text, None, "99.50 %", ENGINE["reason"])
     expect(gates, None, "s/7", "absent", VERDICT["findings"][0]["reason"])
-    expect(suspects, None, *SUSPECT.values())
-    assert re.search(r"\b3 nodes;\D*\b1\b\D*\b1\b", local_error), "of 3 nodes one has no error, and one is not finite"
+    expect(suspects, None, *SUSPECT.values(), PINS)
     expect(pictures, None, PICTURE["sample"], "2 of 3")
     expect(islands, None, "1 of 2", "data_max", DECISIONS[0]["node"], DECISIONS[0]["reason"])
 
@@ -128,24 +120,16 @@ def test_every_stage_has_its_line_the_engine_too(shown) -> None:
 @pytest.mark.parametrize("verdict", ["passed", "not verified"])
 def test_other_verdicts(shown, verdict: str) -> None:
     html = shown(verdict=VERDICT | {"verdict": verdict, "reasons": [], "place": None})
-    assert f"{verdict}" in words(html) and SUSPECT["selector"] not in words(html)
+    assert f"{verdict}" in words(html) and PINS not in words(html)
     assert len(sections(html)) == len(sections(shown())) - 1
 
 
-def test_a_file_without_fp16_has_no_profile_and_no_islands(shown) -> None:
-    without = shown(profile=[], decisions=None)
-    assert len(sections(without)) == len(sections(shown())) - 2
-    assert "/b.1" not in without and "data_max" not in without
+def test_a_file_without_fp16_has_no_islands(shown) -> None:
+    without = shown(decisions=None)
+    assert len(sections(without)) == len(sections(shown())) - 1 and "data_max" not in without
     islands = sections(shown(decisions=[DECISIONS[1]] * 2))[1]
     expect(islands, None, 2, "FP16")
     assert "/a" not in islands, "none is listed"
-
-
-def test_a_profile_that_was_not_measured_says_why(shown) -> None:
-    without = sections(shown(profile=[]))
-    (said,) = [part for part in sections(shown(profile=[], no_profile="verify.profile")) if part not in without]
-    expect(said, None, "verify.profile")
-    assert "/b.1" not in said
 
 
 def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
@@ -157,12 +141,6 @@ def test_what_was_not_measured_is_a_dash_and_never_passed(shown) -> None:
     verdict = VERDICT | {"verdict": "not verified", "findings": [open_gate], "place": None}
     html = shown(stages=[{"name": "cast_cleanup"} | nothing], verdict=verdict, details=details)
     assert "✓" not in words(html) and words(html).count("not verified") >= 4 and "–" in words(html)
-
-
-def test_a_suggestion_is_shown_to_copy(shown) -> None:
-    pins = "precision.node_block_list=['^/a$']"
-    text = words(shown(verdict=VERDICT | {"suggestion": {"sentence": "1 more pin", "selectors": pins}}))
-    expect(text, None, "1 more pin", pins)
 
 
 @pytest.mark.parametrize(

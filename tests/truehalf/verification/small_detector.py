@@ -29,9 +29,7 @@ OPTIONS = VerifyConfig(
     evaluation=Evaluation.emulated_fp16,
     gates=GatesConfig(**shipped("verify/detection")["gates"]),
     pictures=1,
-    profile=True,
     require=[],
-    suggest=False,
 )
 SPEC = IoSpec.from_json(
     {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.messages import expect
 from truehalf.codes import coded, codes_in
+from truehalf.ir.model_forms import ModelFile
 from truehalf.verification.chain.stage import unmet
 from truehalf.verification.findings import (
     FAILED,
@@ -20,13 +23,12 @@ from truehalf.verification.findings import (
     reasons_of,
     verdict_of,
 )
-from truehalf.verification.open_file import Ran
-
-HOW = {"evaluation": "fp32-cpu", "provider": "any", "not_split": {}, "cpu_nodes": None, "beyond_float16": {}}
+from truehalf.verification.open_file import OpenFile
 
 
-def findings(**facts: Any) -> list[Finding]:
-    return Ran(**HOW | facts).findings()
+def findings(evaluation: str = "fp32-cpu", **facts: Any) -> list[Finding]:
+    runner: Any = SimpleNamespace(**{"provider": "any", "not_split": {}, "cpu_nodes": None} | facts)
+    return OpenFile(ModelFile(Path("m.onnx")), evaluation, runner).findings()
 
 
 def rows(**facts: Any) -> dict[str, dict[str, Any]]:
@@ -115,10 +117,3 @@ def test_what_must_be_verified_and_is_open_is_said_and_what_failed_is_not_said_a
     assert finding.state == "failed" and unmet(found, []) == []
     (finding,) = unmet(found, ["classes"])
     expect(finding.reason, None, "classes")
-
-
-def test_inputs_that_float16_does_not_hold_explain_what_failed() -> None:
-    found = findings(beyond_float16={"x": 7e4})
-    (line,) = open_of(found)
-    expect(line, None, "input 'x'", "|x|", "7e+04", 65504, "float16", "Inf")
-    assert reasons_of([*found, Finding("tensors", FAILED, "wrong")])[0] == line

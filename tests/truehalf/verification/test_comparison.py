@@ -168,6 +168,10 @@ def arrays_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {value.name: rows[f"{value.name}_rows"].astype(np.float32) for value in model.graph.output}
 
 
+def compared_by_chain(reference: Reference, outputs: Outputs) -> Comparison:
+    return reference.compare(reference.runs(lambda _: outputs, len(reference.names), ""), OPTIONS)
+
+
 def reference_of(outputs: dict[str, np.ndarray], declared: Any, labelled: bool = False) -> Reference:
     names = [f"made/{i}" for i in range(len(outputs["boxes"]))]
     spec = IoSpec.from_json(declared)
@@ -180,7 +184,7 @@ def reference_of(outputs: dict[str, np.ndarray], declared: Any, labelled: bool =
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
 def test_the_chain_judges_a_planted_pair_as_compare_does(pair: Pair) -> None:
     expected, other = arrays_of(pair.reference), arrays_of(pair.candidate)
-    found = reference_of(expected, pair.spec).compare(other, OPTIONS).findings
+    found = compared_by_chain(reference_of(expected, pair.spec), other).findings
     judged = [each for each in found if each.check != "reaction"]
     assert verdict_of(judged) == pair.expected, reasons_of(judged)
 
@@ -189,7 +193,7 @@ def test_the_chain_judges_a_planted_pair_as_compare_does(pair: Pair) -> None:
 def test_low_scores_are_judged_beside_true_labels(put_out: Any) -> None:
     start = scene()
     expected, other = (put_out(each) for each in (start, haunted(start, np.random.default_rng(0))))
-    gates = gates_of(reference_of(expected, spec_of(expected), labelled=True).compare(other, OPTIONS))
+    gates = gates_of(compared_by_chain(reference_of(expected, spec_of(expected), labelled=True), other))
     held = [gates[name].state for name in ("ap50_95_drop", "low_self_ap50_95_drop", "rank_error_p99")]
     assert held == ["verified", "failed", "failed"] and gates["rank_error_p99"].facts["worst"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,71 +10,51 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.messages import expect, raises
 from tests.truehalf.verification import small_detector
 from tests.truehalf.verification.two_models import OVERFLOW, PLAIN, SAME, X, model
 from truehalf.config.verification import Evaluation, VerifyConfig
-from truehalf.data.samples import Sample
 from truehalf.ir.model_forms import ModelFile
 from truehalf.runtime.ort import Session
-from truehalf.verification import lanes, open_file
+from truehalf.verification import open_file
 from truehalf.verification.chain.compare import compare
+from truehalf.verification.findings import FAILED, Finding, reasons_of
 from truehalf.verification.open_file import FP32_CPU, OpenFile, evaluation_of, opened
-from truehalf.verification.runs import Part, UnevenShapes
+from truehalf.verification.runs import Part
 
-SAMPLES = [Sample(str(i), {"x": row}, None, None) for i, row in enumerate(X[:3])]
+
+def part(x: np.ndarray) -> Part:
+    return Part((), len(x), lambda: {"x": x})
 
 
 def test_only_a_file_that_holds_fp16_is_emulated(tmp_path: Path) -> None:
     plain, half = (ModelFile(model(tmp_path / name, text)) for name, text in (("a", PLAIN), ("b", OVERFLOW)))
     assert evaluation_of(plain, "cuda") == FP32_CPU and evaluation_of(half, "emulated-fp16") == "emulated-fp16"
-    feed = Part({"x": np.full((1, 3), 40, np.float32)}, 0)
+    feed = part(np.full((1, 3), 40, np.float32))
     assert np.isinf(opened(half, "emulated-fp16").run(feed)["y"]).all()
     assert np.isfinite(OpenFile(half, FP32_CPU).run(feed)["y"]).all()
 
 
-def test_runs_go_beside_each_other_where_their_memory_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "_processors", lambda: 2)
-    half, both = ModelFile(model(tmp_path / "a.onnx", OVERFLOW)), threading.Barrier(2)
-
-    def at_once(asked: str, limit: float, alone: bool = False) -> bool:
-        file = opened(half, asked, runs=3)
-        run = file.runner.run
-        file.runner.run = lambda feeds: run(feeds) if both.wait(limit) >= 0 else {}  # type: ignore[method-assign]
-        try:
-            file.run_all(SAMPLES[:2], 1, alone=alone)
-        except threading.BrokenBarrierError:
-            both.reset()
-            return False
-        return True
-
-    assert at_once("emulated-fp16", limit=20)
-    assert not at_once("emulated-fp16", limit=0.5, alone=True)
-    assert not at_once("emulated-fp16-pessimistic", limit=0.5), "sums that are split take more than is estimated"
-
-
-@pytest.mark.parametrize("runs", [1, 2])
 @pytest.mark.parametrize("size", ["N", "1", "2", "3", "8"])
-def test_a_file_is_fed_in_the_batch_that_it_is_fixed_to(size: str, runs: int, tmp_path: Path) -> None:
-    file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN.replace("N", size))), "emulated-fp16", runs)
-    expected = np.maximum(X[:3], 0)
-    assert np.array_equal(file.run_all(SAMPLES, 2)["y"], expected)
-    assert np.array_equal(file.run(Part({"x": X[:3]}, 3))["y"], expected)
+def test_a_file_is_fed_in_the_batch_that_it_is_fixed_to(size: str, tmp_path: Path) -> None:
+    file = opened(ModelFile(model(tmp_path / "a.onnx", PLAIN.replace("N", size))), "emulated-fp16")
+    assert np.array_equal(file.run(part(X[:3]))["y"], np.maximum(X[:3], 0))
 
 
 def test_of_inputs_beyond_float16_the_largest_of_all_runs_is_known(tmp_path: Path) -> None:
     half = "(float16[N,3] x) => (float16[N,3] y) { y = Relu (x) }"
     file = opened(ModelFile(model(tmp_path / "a.onnx", half)), "emulated-fp16", runs=4)
-    rows = [np.full(3, value, np.float32) for value in (7e4, 9e4, 1, 8e4)]
-    file.run_all([Sample(str(i), {"x": row}, None, None) for i, row in enumerate(rows)], 1)
-    assert file.ran.beyond_float16 == {"x": 9e4}
+    for value in (7e4, 9e4, 1, 8e4):
+        file.run(part(np.full((1, 3), value, np.float32)))
+    found = [*file.findings(), Finding("tensors", FAILED, "wrong")]
+    expect(reasons_of(found)[0], None, "input 'x'", "|x|", "9e+04", 65504, "float16", "Inf")
 
 
 def test_rows_of_a_fixed_batch_that_are_no_samples_are_not_cut_off(tmp_path: Path) -> None:
     """Of a group that was filled up, the first rows are those of its samples only where there is a row for each."""
     text = "(float[4,3] x) => (float[8,3] y) { z = Relu (x) y = Concat <axis = 0> (z, z) }"
-    with pytest.raises(UnevenShapes) as error:
-        opened(ModelFile(model(tmp_path / "a.onnx", text)), "emulated-fp16").run_all(SAMPLES, 2)
-    assert error.value.code == "wrong-shape"
+    with raises("wrong-shape"):
+        opened(ModelFile(model(tmp_path / "a.onnx", text)), "emulated-fp16").run(part(X[:3]))
 
 
 def test_files_are_read_once_and_an_fp16_file_once_more_as_it_lies(

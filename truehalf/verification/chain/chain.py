@@ -15,7 +15,6 @@ the final file. What was measured of another in a run with another precision is 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,34 +22,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truehalf.codes import coded
-from truehalf.config.verification import VerifyConfig
-from truehalf.conversion.report import Decision
-from truehalf.data.samples import stacked
 from truehalf.errors import attempted
 from truehalf.files import write_json
 from truehalf.ir.model_forms import ModelFile, file_of
 from truehalf.ir.outline import outline
-from truehalf.report.drawings import NodeRow
-from truehalf.verification.chain.failing import SuggestedPins, failing_of, suggested_pins
 from truehalf.verification.chain.pictures import draw
-from truehalf.verification.chain.stage import HEADLINE, SUBSET, FileResult, Judge, StageFacts
+from truehalf.verification.chain.stage import HEADLINE, OF_OUTPUTS, SUBSET, FileResult, Judge, StageFacts
 from truehalf.verification.contradictions import contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, VERIFIED, Finding, not_checked, verdict_of
-from truehalf.verification.localize.both_files import BothFiles
 from truehalf.verification.localize.locate import Place
-from truehalf.verification.localize.node_errors import error_profile
-from truehalf.verification.open_file import FP32_CPU, is_pessimistic, judge_file
-from truehalf.verification.pinning.as_argument import entry_of, pins_argument
-from truehalf.verification.pinning.reconversion import Reconversion
+from truehalf.verification.localize.place import LOOKED_FOR, place_of
+from truehalf.verification.open_file import FP32_CPU, judge_file
 from truehalf.verification.report import Report
-from truehalf.verification.samples import worst_samples
 
 MEASURED_STAGES = ("trace", "slim", "fp16", "cast_cleanup")
 FINAL = MEASURED_STAGES[-1]
-_WORST_NODES = 10
+_LOOKED_AT = 4  # the worst samples, in which the node at fault is looked for
 NO_ENGINE = "this stage judges the ONNX file"
-_MISSING = ""  # the code of what is no search
-_NO_NODE = {"position": None, "node": "none", "precision": "none", "log10_error": None}  # DVC draws no empty table
 T = TypeVar("T")
 NOT_MEASURED = {"state": NOT_VERIFIED, "reason": "no such file, or left out by verify.first_samples"}
 ENGINE = {"state": NOT_VERIFIED, "reason": NO_ENGINE}
@@ -62,21 +50,15 @@ class Making:
 
     Attributes:
         batch_sizes: numbers of samples in a run at which the final file must find the same; the others at 1.
-        decisions: rows of the conversion.
         pinned: entries of precision.node_block_list in force, which selectors of further nodes repeat.
         left_open: why the traced file itself is not verified, or the final one is not in the declared precision; a
             verdict that would be passed is then "not verified".
-        conversion: how the final file was made, for options.suggest; None: no pins are searched.
-        of_samples: how many the run has, of which the reference may be the first; None: as many as the reference.
         measured: see truehalf.verification.chain.stage.measured_with; None: nothing was measured before.
     """
 
     batch_sizes: Sequence[int] = (1,)
-    decisions: Sequence[Decision] | None = None
     pinned: Sequence[str] = ()
     left_open: Sequence[str] = ()
-    conversion: Reconversion | None = None
-    of_samples: int | None = None
     measured: Mapping[str, StageFacts] | None = None
 
 
@@ -86,17 +68,17 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
     Args:
         judge: the reference (truehalf.verification.chain.reference.freeze) and the options.
         files: ONNX file by stage, in the order of the chain; `slim` and the final `cast_cleanup` are among them.
-        out: folder for verdict.json, details.json and plots/.
+        out: folder for verdict.json, details.json, graph.json and plots/.
         made: what is known of how the files were made.
 
     Returns:
-        The report. What is looked for once the verdict stands (the place, pins, the error of every node) may end with
-        an error: that takes no verdict away, and is listed as not verified.
+        The report. What is looked for once the verdict stands (the place, pictures) may end with an error: that takes
+        no verdict away, and is listed as not verified.
     """
     made, options = made or Making(), judge.options
     opened = {name: file_of(file) for name, file in files.items()}
     fp32, last = opened["slim"], opened[FINAL]
-    judge, total = judge.beside(fp32), made.of_samples or len(judge.reference.names)
+    total, judge = len(judge.reference.names), judge.beside(fp32).first()
     final = judge.of_file(last, made.batch_sizes)
     comparison, stages = final.comparison, _measured_all(judge, final, opened, made, total)
     findings = [
@@ -106,32 +88,25 @@ def verify(judge: Judge, files: Mapping[str, Path | ModelFile], out: Path, made:
         *contradictions(fp32.model, last.model, judge.reference.spec),
         *beyond(stages, total),
     ]
-    place, suggestion = _at_fault(judge, fp32, last, made, final, findings)
-    profile, plots = None, out / "plots"
-    if options.profile:
-        search = partial(profile_of, last, fp32, judge, final, made.pinned)
-        profile = _tried("the error along the graph", findings, search)
-    pictures = partial(draw, plots, judge.reference, comparison, options)
-    images = _tried("pictures of the samples", findings, pictures, _MISSING) or []
-    graph = _tried("the outline of the graph", findings, lambda: outline(last), _MISSING)
+
+    def tried(what: str, search: Callable[[], T], code: str = "") -> T | None:
+        return attempted(what, lambda text: findings.append(not_checked(text)), search, code)
+
+    place, plots = None, out / "plots"
+    if verdict_of(findings) == FAILED and final.file.evaluation != FP32_CPU:
+        place = tried(LOOKED_FOR, partial(_at_fault, fp32, last, made, final, [*findings]), "not-searched")
+    images = tried("pictures of the samples", partial(draw, plots, judge.reference, comparison, options)) or []
+    graph = tried("the outline of the graph", lambda: outline(last))
     short = {name: _short(each) for name, each in stages.items()}
     report = Report(
-        *(findings, final.ran.evaluation, final.ran.provider, "torch", comparison),
+        *(findings, final.file.evaluation, final.file.provider, "torch", comparison),
         place=place,
         stages={**dict.fromkeys(MEASURED_STAGES, NOT_MEASURED), **short, "engine": ENGINE},
-        suggestion=suggestion,
     )
-    details: dict[str, object] = {
-        "stages": stages,
-        "images": images,
-        "samples": [asdict(row) for row in comparison.samples],
-        "profile": profile or [],
-        "no_profile": _why_none(profile, final, options),
-    }
+    details = {"stages": stages, "images": images, "samples": [asdict(row) for row in comparison.samples]}
     write_json(out / "verdict.json", report.to_json())
     write_json(out / "details.json", details)
     write_json(out / "graph.json", graph)
-    write_json(plots / "error_along_graph.json", plotted(profile or []))
     return report
 
 
@@ -151,37 +126,18 @@ def _measured_all(
 
 
 def _at_fault(
-    judge: Judge, fp32: ModelFile, last: ModelFile, made: Making, final: FileResult, findings: list[Finding]
-) -> tuple[Place | None, SuggestedPins | None]:
-    """Locate the nodes at fault of a failed file, and search further pins; an error of a search becomes a finding."""
-    if verdict_of(findings) != FAILED:
-        return None, None
-    options, what = judge.options, "where it goes wrong"
-    failing = _tried(what, findings, partial(failing_of, last, judge, final, [*findings]))
-    if failing is None:
-        return None, None
-    place = _tried(what, findings, lambda: failing.place(last, fp32, made.decisions, made.pinned))
-    conversion = made.conversion
-    if not options.suggest or conversion is None or final.ran.evaluation == FP32_CPU:
-        return place, None
-
-    def verify_again(path: Path) -> list[Finding]:
-        return judge.of_file(ModelFile(path), made.batch_sizes).findings(options.require)
-
-    search = partial(suggested_pins, fp32, last, failing, options, conversion, verify_again)
-    return place, _tried("suggested pins", findings, search)
-
-
-def _tried(what: str, findings: list[Finding], search: Callable[[], T], code: str = "not-searched") -> T | None:
-    """Run a search; None if it raises: the verdict stands, and a finding says it."""
-    return attempted(what, lambda text: findings.append(not_checked(text)), search, code)
-
-
-def _why_none(profile: list[NodeRow] | None, final: FileResult, options: VerifyConfig) -> str:
-    """Say why there is no error of every node; empty where there is one, and for a file without FP16."""
-    if final.ran.evaluation == FP32_CPU or profile is not None:
-        return ""
-    return coded("not-searched", "it ended with an error, see above") if options.profile else "verify.profile is false"
+    fp32: ModelFile, last: ModelFile, made: Making, final: FileResult, findings: Sequence[Finding]
+) -> Place | None:
+    """Locate the node at fault on the worst samples, or adversarial images, that a file fails on; None where there are
+    none: a file that fails at another batch alone mixes samples, and one that fails by verify.require was not verified.
+    """
+    failed = {finding.check for finding in findings if finding.state == FAILED}
+    comparison = final.comparison if failed & {*OF_OUTPUTS, "nonfinite"} else None
+    if comparison is None and "adversarial" in failed:
+        comparison = final.on_images
+    if comparison is None:
+        return None
+    return place_of(fp32, last, comparison, final.file.evaluation, made.pinned, _LOOKED_AT)
 
 
 def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
@@ -196,45 +152,6 @@ def beyond(stages: Mapping[str, StageFacts], total: int) -> Iterator[Finding]:
     yield not_checked(f"the TensorRT engine: {NO_ENGINE}")
     if fewer := [name for name, stage in stages.items() if stage["samples"] < ran]:
         yield not_checked(f"{', '.join(fewer)}: measured on the first {SUBSET} of {ran} samples")
-
-
-def profile_of(
-    file: ModelFile, fp32: ModelFile, judge: Judge, final: FileResult, pinned: Sequence[str] = ()
-) -> list[NodeRow]:
-    """Measure the error of every node of the final file on the worst sample, in graph order; empty without FP16.
-
-    The nodes that make the largest errors by themselves have `rank`, 1 for the first, and `selector`, what pins them
-    beside `pinned`.
-    """
-    if final.ran.evaluation == FP32_CPU:
-        return []
-    sample = judge.reference.samples[worst_samples(final.comparison.samples, 1)[0]]
-    feeds = stacked([sample] * (file.fixed_batch or fp32.fixed_batch or 1))
-    files = BothFiles(fp32.model, file.model, pessimistic=is_pessimistic(final.ran.evaluation))
-    rows = error_profile(files, feeds)
-    for rank, row in enumerate(worst_nodes(rows), start=1):
-        unnamed = " -> " in row["node"]
-        selector = "" if unnamed else pins_argument("node_block_list", [entry_of(row["node"])], pinned)
-        row |= {"rank": rank, "selector": selector}
-    return rows
-
-
-def plotted(profile: Sequence[NodeRow]) -> list[dict[str, Any]]:
-    """List rows {position, node, precision, log10_error} of each node with a finite error above 0, which `dvc plots
-    show` draws and compares between runs; errors as log10, for DVC's templates have only linear axes.
-    """
-    rows = [
-        {"position": i, "node": row["node"], "precision": row["precision"], "log10_error": math.log10(error)}
-        for i, row in enumerate(profile)
-        if (error := row["local_error"]) and math.isfinite(error)
-    ]
-    return rows or [_NO_NODE]
-
-
-def worst_nodes(profile: Sequence[NodeRow]) -> list[NodeRow]:
-    """Choose rows of the nodes that make the largest errors by themselves, the largest first; None is not finite."""
-    made = [row for row in profile if row["local_error"] != 0]
-    return sorted(made, key=lambda row: -math.inf if row["local_error"] is None else -row["local_error"])[:_WORST_NODES]
 
 
 def _short(facts: StageFacts) -> dict[str, Any]:

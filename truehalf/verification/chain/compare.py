@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from onnx_ir.passes.common import RemoveUnusedFunctionsPass, RemoveUnusedNodesPa
 from truehalf.codes import coded, codes_in
 from truehalf.config.verification import Evaluation, VerifyConfig
 from truehalf.data.model_samples import image_inputs, model_samples
-from truehalf.data.samples import Feeds, Samples, digest_of, kept, refuse_nan, repeated
+from truehalf.data.samples import Feeds, Samples, kept, refuse_nan
 from truehalf.errors import StageError, attempted, refuse, some_of
 from truehalf.io_spec.checks import check_reference, check_shapes, check_spec, check_values
 from truehalf.io_spec.in_file import SPEC_KEY, given_spec, spec_inside
@@ -58,14 +59,12 @@ from truehalf.verification.chain.reference import with_shapes
 from truehalf.verification.comparison import ReferenceFacts
 from truehalf.verification.contradictions import class_names_in, contradictions
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, not_checked
-from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import Place, place_of
+from truehalf.verification.localize.place import LOOKED_FOR, place_of
 from truehalf.verification.metrics.kinds import kinds_of
-from truehalf.verification.metrics.tensors import query_outputs
 from truehalf.verification.near_ties import Rerun, compare_without_ties
-from truehalf.verification.open_file import FP32_CPU, Arrays, OpenFile, evaluation_of, is_pessimistic, judge_file
+from truehalf.verification.open_file import FP32_CPU, OpenFile, evaluation_of, judge_file
 from truehalf.verification.report import Report
-from truehalf.verification.runs import Part, Run, part_of
+from truehalf.verification.runs import Arrays, Part, Run, part_of, run_both, samples_of
 from truehalf.verification.user_metrics import user_metrics
 
 _ALWAYS = "always"
@@ -123,43 +122,42 @@ def compare(
     if any(each.state == FAILED for each in judged):
         return Report(judged, evaluation_of(other, options.evaluation.value), "", FP32_CPU)
     stated = _spec_of(source, spec)
-    files = _opened(
+    ours, theirs = _opened(
         reference if isinstance(reference, OpenFile) else source,
         candidate if isinstance(candidate, OpenFile) else other,
-        options,
+        options.evaluation.value,
     )
-    model = files.reference.file.model
-    samples = kept(model_samples(inputs, model, stated.image_input, preprocessing), _KEPT)
+    models = ours.file.model, theirs.file.model
+    samples = kept(model_samples(inputs, models[0], stated.image_input, preprocessing), _KEPT)
     of_images = samples.preprocessing is not None
-    is_declared = spec is not None or bool(stated.outputs) or not may_detect(model)
-    feeds = files.feeds(samples, batch, of_images)
-    proposed, why_not = (None, "") if is_declared else _proposed(files, feeds, of_images, options)
+    is_declared = spec is not None or bool(stated.outputs) or not may_detect(models[0])
+    feeds = _feeds(samples, ours.file, batch, of_images)
+    proposed, why_not = (None, "") if is_declared else _proposed(ours, feeds, of_images, options)
     declared = proposed or stated
-    batch = _batch_of(declared, files, batch)
+    batch = _batch_of(declared, (ours.file, theirs.file), batch)
     task, entry = task_of(declared), declared.image_input
     layout = (entry.layout or "") if samples.preprocessing is None else samples.preprocessing.layout
-    models = files.reference.file.model, files.candidate.file.model
     of_model = next((str(value.name) for value in image_inputs(models[0])), "")
     image = of_model if of_images else entry.name or of_model
     by_samples = task != TENSORS or of_images
-    feeds = files.feeds(samples, batch, by_samples)
-    runs = list(files.run(feeds, batch, by_samples, (image, layout)))
+    feeds = _feeds(samples, ours.file, batch, by_samples)
+    parts = _parts(feeds, theirs.file.model, batch, by_samples)
+    runs = [replace(run, size=_size(run.shapes.get(image), layout)) for run in run_both(parts, ours.run, theirs.run)]
     for run in runs:
         check_values(run.reference, declared)
         check_reference(run.reference, declared)
     facts = ReferenceFacts(kinds=kinds_of(declared, models[0]))
-    comparison = compare_without_ties(runs, files.rerun(feeds, declared), declared, options, facts)
-    ran = files.candidate.ran
-    found = _without_draws([*comparison.findings, *ran.findings()], *models)
+    comparison = compare_without_ties(runs, Rerun(declared, lambda: ours, theirs), declared, options, facts)
+    found = _without_draws([*comparison.findings, *theirs.findings()], *models)
     caveats = [] if of_images else [*_outside_range(feeds, entry)]
-    caveats += _not_compared(task, files, why_not, proposed)
+    caveats += _not_compared(task, ours, theirs, runs, why_not, proposed)
     caveats += [_UNEVEN.format(name) for name in skipped_outputs(declared)]
     if unrun := not_run(source.model) or not_run(other.model):
         found.append(Finding("", NOT_VERIFIED, unrun, no_node=True, explains=True))
     found += [*judged, *contradictions(source.model, other.model, stated)]
     found += [not_checked(each) for each in caveats]
     report = Report(
-        *(found, ran.evaluation, ran.provider, files.reference.evaluation, comparison),
+        *(found, theirs.evaluation, theirs.provider, ours.evaluation, comparison),
         preprocessing=None if samples.preprocessing is None else samples.preprocessing.as_dict(),
         proposed=None if proposed is None else proposed.to_json(),
         plugins=[named(each) for each in plugins_of(source.model)],
@@ -169,11 +167,16 @@ def compare(
     if locate == _ALWAYS or (locate and blamed):
         places = [(run, row) for run in runs for row in range(len(run.places))]
         run, row = places[comparison.worst or 0]
-        feed = files.one_sample(feeds, run, row)
-        if locate == _ALWAYS or not (wide := files.candidate.beyond_float16(feed)):
-            return _located(report, files, feed, declared, run.names[row])
-        skipped = f"the node that introduces the error, as {', '.join(map(repr, wide))} overflow: fix the inputs first"
-        found.append(not_checked(coded("not-searched", skipped)))
+        wide = theirs.beyond_float16(run.part.again().sample(row, 1))
+        if wide and locate != _ALWAYS:
+            skipped = f"the node that introduces the error, as {', '.join(map(repr, wide))} overflow"
+            found.append(not_checked(coded("not-searched", f"{skipped}: fix the inputs first")))
+            return report
+        ours.close()
+        theirs.close()
+        search = partial(place_of, ours.file, theirs.file, comparison, theirs.evaluation)
+        place = attempted(LOOKED_FOR, lambda text: found.append(not_checked(text)), search, "not-searched")
+        return replace(report, place=place)
     return report
 
 
@@ -196,16 +199,19 @@ def _spec_of(reference: ModelFile, spec: JsonObject | Path | str | None) -> IoSp
     return declared
 
 
-def _opened(reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, options: VerifyConfig) -> ModelPair:
-    """Both files, of one interface."""
+def _opened(
+    reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, evaluation: str
+) -> tuple[OpenFile, OpenFile]:
+    """Open both files, of one interface, where they are not open already."""
     first, second = (each.file if isinstance(each, OpenFile) else each for each in (reference, candidate))
     check_same_interface(first.written, second.written)
     name_alike(first.model, second.model)
     check_same_interface(first.model, second.model)
-    return ModelPair(reference, candidate, options.evaluation.value)
+    emulated = Evaluation.emulated_fp16.value
+    return _open(reference, emulated, _REFERENCE), _open(candidate, evaluation, _CANDIDATE)
 
 
-def _batch_of(spec: IoSpec, files: ModelPair, batch: int) -> int:
+def _batch_of(spec: IoSpec, files: Sequence[ModelFile], batch: int) -> int:
     """Count the samples of each run: 1 where the outputs are those of one image.
 
     Raises:
@@ -213,19 +219,19 @@ def _batch_of(spec: IoSpec, files: ModelPair, batch: int) -> int:
     """
     if not is_of_one_image(spec):
         return batch
-    for file in (files.reference.file, files.candidate.file):
+    for file in files:
         if (fixed := file.fixed_batch or 1) > 1:
             message = f"{file.path}: its inputs take {fixed} images, and the I/O spec says that its outputs are of one"
             raise StageError("in-conflict", message)
     return 1
 
 
-def _proposed(files: ModelPair, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
+def _proposed(file: OpenFile, feeds: Any, by_samples: bool, options: VerifyConfig) -> tuple[IoSpec | None, str]:
     """Propose the I/O spec of a reference whose outputs are plainly detections; else None, and the doubts."""
-    model = files.reference.file.model
+    model = file.file.model
 
     def run(feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return files.reference.run(Part(feed, samples_of(feed) if by_samples else 0))
+        return file.run(Part((), samples_of(feed) if by_samples else 0, lambda: feed))
 
     found = proposal_of(model, feeds, run, class_names_in(model), options.score_threshold)
     task = task_of(found.spec)
@@ -243,10 +249,13 @@ def _stated(graph: ir.Graph) -> dict[str, list[int | str]]:
 # --- caveats ----------------------------------------------------------------------------------------------------------
 
 
-def _not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | None) -> Iterator[str]:
+def _not_compared(
+    task: str, ours: OpenFile, theirs: OpenFile, runs: Sequence[Run], why_not: str, proposed: IoSpec | None
+) -> Iterator[str]:
     """Yield what the comparison says nothing about, and why.
 
     Args:
+        ours, theirs: the reference and the candidate.
         why_not: what speaks against detections, where none are declared; empty where nothing suggests them.
         proposed: I/O spec that was taken, where none was declared.
     """
@@ -257,15 +266,18 @@ def _not_compared(task: str, files: ModelPair, why_not: str, proposed: IoSpec | 
     if proposed is not None:
         caveat = f"whether outputs are what their values suggest, as no I/O spec declares them: {described(proposed)}"
         yield coded("spec-proposed", f"{caveat}; if that is wrong, {DECLARE}")
-    if files.candidate.evaluation == FP32_CPU:
+    if theirs.evaluation == FP32_CPU:
         yield "FP16: the candidate holds none"
-    if files.reference.evaluation != FP32_CPU:
+    if ours.evaluation != FP32_CPU:
         yield "the FP32 model: the reference holds FP16 itself, and was emulated"
-    if files.batch_sizes:
-        yield f"batch sizes other than {', '.join(map(str, sorted(files.batch_sizes)))}, in which the samples ran"
+    if sizes := {theirs.file.fixed_batch or run.rows for run in runs if run.rows}:
+        yield f"batch sizes other than {', '.join(map(str, sorted(sizes)))}, in which the samples ran"
     by_shapes: dict[str, list[str]] = {}
-    for name, shapes in files.shapes.items():
-        by_shapes.setdefault(some_of((str(list(shape)) for shape in sorted(shapes)), _SHAPES), []).append(repr(name))
+    for value in theirs.file.model.graph.inputs:
+        name, skipped = str(value.name), 1 if runs[0].rows else 0
+        shapes = {run.shapes[name][skipped:] for run in runs if name in run.shapes}
+        if shapes and any(not isinstance(side, int) for side in (value.shape or ())[skipped:]):
+            by_shapes.setdefault(some_of(map(str, map(list, sorted(shapes))), _SHAPES), []).append(repr(name))
     for ran, names in by_shapes.items():
         yield f"shapes of input {some_of(names, _SHAPES)} other than {ran}"
 
@@ -307,143 +319,61 @@ def _outside_range(feeds: Sequence[Mapping[str, np.ndarray]], entry: InputSpec) 
         yield f"inputs as the model expects them: {ran}"
 
 
-# --- where it goes wrong ----------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def _located(report: Report, files: ModelPair, feed: Mapping[str, np.ndarray], spec: IoSpec, sample: str) -> Report:
-    files.close()
-    queries = query_outputs(spec) if spec.outputs else None
-    pessimistic = is_pessimistic(report.evaluation)
-    missing: list[str] = []
-
-    def search() -> Place:
-        both = BothFiles(files.reference.file.model, files.candidate.file.model, pessimistic=pessimistic)
-        return place_of(both, [feed], queries, sample, f"sample {sample}")
-
-    place = attempted("where it goes wrong", missing.append, search, "not-searched")
-    return replace(report, place=place, findings=[*report.findings, *map(not_checked, missing)])
-
-
-# --- both files, run --------------------------------------------------------------------------------------------------
-
-
-class ModelPair:
-    """A reference and a candidate of one interface, opened.
-
-    Attributes:
-        reference, candidate: the files, opened.
-        batch_sizes: numbers of samples that the candidate ran with, where axis 0 counts them.
-        shapes: by input with another axis that the candidate leaves free, the shapes that it ran with, without axis 0
-            where that counts samples.
+def _feeds(samples: Samples, reference: ModelFile, batch: int, by_samples: bool) -> Feeds:
+    """Batch the samples: images in batches, arrays in feeds as they stand, or in the batch that the reference fixes,
+    filled where axis 0 of outputs may count no samples.
     """
+    size = fixed_batch(reference.model) if samples.preprocessing is None else batch
+    return Feeds(samples, size, fixed=not by_samples)
 
-    def __init__(self, reference: ModelFile | OpenFile, candidate: ModelFile | OpenFile, evaluation: str) -> None:
-        """Open both, which have one interface (`check_same_interface`), where they are not open already.
 
-        Raises:
-            StageError: when a file cannot be read, or when ONNX Runtime cannot load it.
-        """
-        self.reference = _open(reference, Evaluation.emulated_fp16.value, _REFERENCE)
-        self.candidate = _open(candidate, evaluation, _CANDIDATE)
-        self.batch_sizes: set[int] = set()
-        self.shapes: dict[str, set[tuple[int, ...]]] = {}
+def _parts(feeds: Feeds, candidate: ir.Model, batch: int, by_samples: bool) -> Iterator[Part]:
+    """Yield the checked inputs of each run: `batch` samples at most, where axis 0 of inputs and outputs counts samples,
+    else as few as the reference takes.
 
-    def close(self) -> None:
-        """Free what runs them."""
-        self.reference.close()
-        self.candidate.close()
+    Raises:
+        StageError: a NaN in a feed, a feed that the candidate cannot take.
+    """
+    for number in track(range(len(feeds)), "compare"):
+        feed: Arrays = feeds[number]
+        rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
+        if len(names) < rows:
+            names = [f"{names[0]}[{i}]" for i in range(rows)]
+        refuse_nan(feed, names)
+        _check_shapes(feed, candidate, 1 if rows else 0)
+        for start in range(0, rows, batch):
+            load = partial(_rows_of, feeds, number, start, batch)
+            yield Part(names[start : start + batch], min(batch, rows - start), load, (number, start))
+        if not rows:
+            yield Part(names[:1], 0, partial(feeds.__getitem__, number), (number, 0))
 
-    def run(
-        self,
-        feeds: Feeds,
-        batch: int,
-        by_samples: bool,
-        image: tuple[str, str] | None = None,
-    ) -> Iterator[Run]:
-        """Run both files on all samples.
 
-        Args:
-            feeds: see `feeds`.
-            batch: samples a run at most.
-            by_samples: axis 0 of inputs and outputs counts samples; else a run has as few as the reference takes.
-            image: name and layout (NCHW or NHWC) of the input that is an image.
+def _rows_of(feeds: Feeds, number: int, start: int, count: int) -> Arrays:
+    return part_of(feeds[number], start, count)
 
-        Raises:
-            StageError: a NaN in a feed, a feed that the candidate cannot take, a run that fails.
-        """
-        for part in self._parts(feeds, batch, by_samples):
-            reference, candidate = self.reference.run(part), self.candidate.run(part)
-            self._note(part)
-            of_inputs = _digests(part.feed), _size(part.feed, image), part.number, part.start
-            yield Run(part.names, part.rows, reference, candidate, *of_inputs)
 
-    def _parts(self, feeds: Feeds, batch: int, by_samples: bool) -> Iterator[Part]:
-        """Yield the checked inputs of each run; see `run`."""
-        for number, feed in enumerate(track(feeds, "compare", len(feeds))):
-            rows, names = samples_of(feed) if by_samples else 0, feeds.sample_names[number]
-            if len(names) < rows:
-                names = [f"{names[0]}[{i}]" for i in range(rows)]
-            refuse_nan(feed, names)
-            self._check_candidate(feed, 1 if rows else 0)
-            for start in range(0, rows, batch):
-                group = names[start : start + batch]
-                yield Part(part_of(feed, start, batch), min(batch, rows - start), group, number, start)
-            if not rows:
-                yield Part(feed, 0, names[:1], number)
+def _check_shapes(feed: Arrays, candidate: ir.Model, first: int) -> None:
+    """Refuse a feed with other sides than the candidate fixes, from axis `first` on."""
+    for value in candidate.graph.inputs:
+        shape = feed[str(value.name)].shape if value.name in feed else None
+        if shape is None or value.shape is None:
+            continue
+        sides = list(zip(value.shape, shape, strict=False))[first:]
+        if len(value.shape) != len(shape) or any(isinstance(a, int) and a != b for a, b in sides):
+            wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
+            wrong = f"input {value.name!r}: the candidate expects {wanted}, got {list(shape)}"
+            raise StageError("wrong-shape", wrong)
 
-    def feeds(self, samples: Samples, batch: int, by_samples: bool) -> Feeds:
-        """Batch the samples: images in batches, arrays in feeds as they stand, or in the batch that the reference
-        fixes, filled where axis 0 of outputs may count no samples.
-        """
-        size = fixed_batch(self.reference.file.model) if samples.preprocessing is None else batch
-        return Feeds(samples, size, fixed=not by_samples)
 
-    def one_sample(self, feeds: Sequence[Arrays], run: Run, row: int) -> Arrays:
-        """Return the feed of a run; where axis 0 counts samples, number `row` of it alone, as often as a fixed batch
-        asks for it.
-        """
-        feed = feeds[run.feed]
-        if not run.rows:
-            return feed
-        copies = self.candidate.file.fixed_batch or self.reference.file.fixed_batch or 1
-        return repeated(part_of(feed, run.start + row, 1), copies)
-
-    def rerun(self, feeds: Sequence[Arrays], spec: IoSpec) -> Rerun:
-        """Describe both files for further runs on the inputs of earlier ones.
-
-        Args:
-            feeds: see `feeds`.
-            spec: see Rerun.
-        """
-
-        def parts(run: Run) -> Iterator[Part]:
-            feed = feeds[run.feed]
-            yield Part(part_of(feed, run.start, run.rows) if run.rows else feed, run.rows, run.names, run.feed)
-
-        return Rerun(spec, lambda: self.reference, self.candidate, parts)
-
-    def _note(self, part: Part) -> None:
-        """Caveats of the candidate's run: a file with a fixed batch is fed just that many samples."""
-        feed = part.feed
-        if part.rows:
-            self.batch_sizes.add(self.candidate.file.fixed_batch or part.rows)
-        skipped = 1 if part.rows else 0
-        for value in self.candidate.file.model.graph.inputs:
-            sides = list(value.shape or ())[skipped:]
-            if str(value.name) in feed and any(not isinstance(side, int) for side in sides):
-                self.shapes.setdefault(str(value.name), set()).add(feed[str(value.name)].shape[skipped:])
-
-    def _check_candidate(self, feed: Mapping[str, np.ndarray], first: int) -> None:
-        """Refuse a feed with other sides than the candidate fixes, from axis `first` on."""
-        for value in self.candidate.file.model.graph.inputs:
-            shape = feed[str(value.name)].shape if value.name in feed else None
-            if shape is None or value.shape is None:
-                continue
-            sides = list(zip(value.shape, shape, strict=False))[first:]
-            if len(value.shape) != len(shape) or any(isinstance(a, int) and a != b for a, b in sides):
-                wanted = [side if isinstance(side, int) else str(side.value or "?") for side in value.shape]
-                wrong = f"input {value.name!r}: the candidate expects {wanted}, got {list(shape)}"
-                raise StageError("wrong-shape", wrong)
+def _size(shape: Sequence[int] | None, layout: str) -> tuple[int, int] | None:
+    """Height and width of an image of four axes; None of other inputs."""
+    if shape is None or len(shape) != 4:
+        return None
+    height, width = shape[1:3] if layout == "NHWC" else shape[2:4]
+    return height, width
 
 
 # --- interfaces -------------------------------------------------------------------------------------------------------
@@ -490,26 +420,3 @@ def _open(file: ModelFile | OpenFile, asked: str, which: str) -> OpenFile:
     if isinstance(file, OpenFile):
         return file
     return OpenFile(file, asked if asked in open_file.BACKENDS else evaluation_of(file, asked), called=which)
-
-
-# --- feeds ------------------------------------------------------------------------------------------------------------
-
-
-def samples_of(feed: Mapping[str, np.ndarray]) -> int:
-    """Return the common length of axis 0; 0 if inputs have none or differ."""
-    lengths = {array.shape[0] if array.ndim else 0 for array in feed.values()}
-    return lengths.pop() if len(lengths) == 1 else 0
-
-
-def _digests(feed: Mapping[str, np.ndarray]) -> list[str]:
-    rows = samples_of(feed)
-    return [digest_of(part_of(feed, row, 1)) for row in range(rows)] if rows else [digest_of(feed)]
-
-
-def _size(feed: Mapping[str, np.ndarray], image: tuple[str, str] | None) -> tuple[int, int] | None:
-    name, layout = image or ("", "")
-    array = feed.get(name)
-    if array is None or array.ndim != 4:
-        return None
-    height, width = array.shape[1:3] if layout == "NHWC" else array.shape[2:4]
-    return int(height), int(width)

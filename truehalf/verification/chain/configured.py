@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.config.schema import Config
-from truehalf.config.verification import VerifyConfig
 from truehalf.data.fitting import adversarial_samples
 from truehalf.data.run_samples import run_samples
 from truehalf.errors import StageError
@@ -27,37 +26,13 @@ from truehalf.verification.chain.chain import Making, verify
 from truehalf.verification.chain.reference import Reference, freeze, read_reference
 from truehalf.verification.chain.stage import Judge, measured_with
 from truehalf.verification.open_file import BACKENDS
-from truehalf.verification.pinning.reconversion import Reconversion
 from truehalf.verification.report import Report
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class Frozen:
-    """The reference of a run, and how it was computed.
-
-    Attributes:
-        reference: outputs of the torch model on the samples of verification.
-        adversarial: the same on the adversarial samples, or why there is none.
-        batch: samples of a run, so many that they fit into the memory that config.verify allows.
-    """
-
-    reference: Reference
-    adversarial: Reference | str
-    batch: int
-
-    def judge(self, verify: VerifyConfig) -> Judge:
-        """Return the Judge of a configuration: on its first samples, where it wants no more, in the batch that fits
-        into memory.
-        """
-        count = len(self.reference.names)
-        reference = self.reference.subset(range(min(count, verify.first_samples or count)))
-        return Judge(reference, self.adversarial, replace(verify, batch=self.batch))
-
-
-def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec: IoSpec, slim_path: Path) -> Frozen:
+def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec: IoSpec, slim_path: Path) -> Judge:
     """Run the torch model on the samples that files are verified with.
 
     Args:
@@ -72,11 +47,11 @@ def freeze_configured(module: torch.nn.Module, config: Config, root: Path, spec:
     """
     samples = run_samples("verification", config, root, spec)
     batch = fitting_batch(load_model(slim_path), samples[0], config.verify.batch, config.verify.memory_gb)
-    reference = freeze(module, samples, spec, batch)
-    return Frozen(reference, _adversarial(module, config, spec, batch), batch)
+    reference, adversarial = freeze(module, samples, spec, batch), _adversarial(module, config, spec, batch)
+    return Judge(reference, adversarial, replace(config.verify, batch=batch))
 
 
-def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Frozen:
+def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Judge:
     """Read the result of `freeze_configured` from the files that `write_reference` wrote.
 
     Args:
@@ -91,7 +66,8 @@ def read_frozen(folder: Path, config: Config, root: Path, spec: IoSpec) -> Froze
     if isinstance(reference, str):
         raise StageError("file-missing", f"{folder}: holds no reference ({reference}); run `dvc repro reference`")
     adversarial = read_reference(folder, "adversarial", adversarial_samples(config, spec), spec)
-    return Frozen(reference, adversarial, read_json(folder / "samples.json")["batch"])
+    batch = read_json(folder / "samples.json")["batch"]
+    return Judge(reference, adversarial, replace(config.verify, batch=batch))
 
 
 def _adversarial(model: torch.nn.Module, config: Config, spec: IoSpec, batch: int) -> Reference | str:
@@ -131,17 +107,12 @@ def verify_configured(
     """
     artifacts = root / "artifacts"
     spec = read_spec(artifacts / "trace" / "io_spec.json")
-    whole = read_frozen(artifacts / "reference", config, root, spec)
-    judge = whole.judge(config.verify)
-    ranges = read_json(artifacts / "calibrate" / "ranges.json")
+    judge = read_frozen(artifacts / "reference", config, root, spec)
     making = Making(
         batch_sizes=batch_sizes(config, spec),
-        decisions=read_json(artifacts / "fp16" / "decisions.json"),
         pinned=config.precision.node_block_list,
         left_open=left_open,
-        of_samples=len(whole.reference.names),
         measured=measured_with(judge.options, artifacts / "reference" / "measured.json"),
-        conversion=Reconversion.of(config.precision, config.engine, spec, ranges),
     )
     on_device = judge.options.evaluation.value in BACKENDS
     with device_lock() if on_device else nullcontext():  # where engines are timed

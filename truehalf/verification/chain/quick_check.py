@@ -14,6 +14,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,8 @@ class _Samples:
         """Keep the feeds of the _WORST samples that differ most."""
         if report.comparison is None or len(self.feeds) == 1:
             return self
-        feeds = [run.feed for run in report.comparison.runs for _ in run.places]
-        worst = sorted({feeds[place] for place in worst_samples(report.comparison.samples, _WORST)})
+        places = [run.part.place[0] for run in report.comparison.runs for _ in run.places]
+        worst = sorted({places[number] for number in worst_samples(report.comparison.samples, _WORST)})
         return replace(self, feeds=[self.feeds[number] for number in worst])
 
     def held(self, reference: OpenFile, candidate: Path) -> bool:
@@ -234,7 +235,7 @@ def _some_of(samples: Samples | None, source: ir.Model) -> _Samples:
 def _edge_at_fault(sample: _Samples, reference: OpenFile, candidate: OpenFile) -> tuple[_Samples, list[Finding]]:
     """The first edge input of which the file makes NaN or Inf, and the FP32 model does not; no finding: none."""
     for name, feed in edge_inputs(sample.feeds).items():
-        edge, part = _Samples(name, [feed], True, sample.is_large), Part(feed, 0, [name])
+        edge, part = _Samples(name, [feed], True, sample.is_large), Part([name], 0, partial(dict, feed))
         try:
             outputs = candidate.run(part)
         except StageError:  # a model may take no such input: an index, a length

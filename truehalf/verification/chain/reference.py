@@ -5,8 +5,9 @@ samples, made once, for every file.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from truehalf.config.verification import VerifyConfig
 from truehalf.data.arrays import read_arrays, write_arrays
-from truehalf.data.samples import Sample, digest_of
+from truehalf.data.samples import Sample, batches, digest_of, stacked
 from truehalf.errors import StageError, failing
 from truehalf.files import read_json, write_json
 from truehalf.io_spec.checks import check_reference
@@ -24,12 +25,13 @@ from truehalf.io_spec.outputs import DETECTIONS, finds_anchors, task_of
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
+from truehalf.progress import track
 from truehalf.verification.comparison import UNTRAINED, Comparison, ReferenceFacts
 from truehalf.verification.metrics.average_precision import Precision, precision
 from truehalf.verification.metrics.kinds import kinds_of
 from truehalf.verification.near_ties import Rerun, compare_without_ties
 from truehalf.verification.open_file import OpenFile, opened
-from truehalf.verification.runs import Arrays, Part, Run, outputs_of, parts_of
+from truehalf.verification.runs import Arrays, Part, Run, as_read, joined, part_of, run_both
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +64,7 @@ class Reference:
     truth: list[Detections] | None
     file: ModelFile | None = None
     kept_precision: Precision | None = None
-    moved: dict[object, list[list[Arrays]]] = field(default_factory=dict, repr=False, compare=False)
+    moved: dict[object, list[Arrays]] = field(default_factory=dict, repr=False, compare=False)
 
     def subset(self, rows: Sequence[int]) -> Reference:
         """Select some of the samples, in this order."""
@@ -90,35 +92,52 @@ class Reference:
             return Precision(ap50=None, ap50_95=None, reason=reason)
         return precision(self.detections, self.truth, self.spec, finds_anchors(self.spec, self.outputs))
 
-    def compare(
-        self, outputs: Outputs, options: VerifyConfig, file: OpenFile | None = None, outputs_only: bool = False
-    ) -> Comparison:
-        """Compare outputs of a file with those of the FP32 model; near ties inside are settled.
+    def runs(self, candidate: Callable[[Part], Arrays], batch: int, label: str, lanes: int = 1) -> list[Run]:
+        """Run a candidate on all samples, beside the frozen outputs.
 
         Args:
-            outputs: [samples, ...] by name.
-            file: whose outputs these are, which is asked for tensors inside it; None: it shows none.
+            candidate: computes outputs of a part.
+            batch: samples of a run.
+            label: of the progress.
+            lanes: how many runs go beside each other.
+        """
+
+        def frozen(part: Part) -> Arrays:
+            start = part.place[1]
+            return part_of(self.outputs, start, part.rows)
+
+        def made(part: Part) -> Arrays:
+            return {name: np.atleast_1d(as_read(value)) for name, value in candidate(part).items()}
+
+        starts = range(0, len(self.names), batch)
+        parts = (self._part(start, batch) for start in track(starts, label, len(starts)))
+        return list(run_both(parts, frozen, made, lanes))
+
+    def _part(self, start: int, size: int) -> Part:
+        names = self.names[start : start + size]
+        rows = range(start, start + len(names))
+        return Part(names, len(names), lambda: stacked([self.samples[row] for row in rows]), (0, start))
+
+    def compare(
+        self, runs: Sequence[Run], options: VerifyConfig, file: OpenFile | None = None, outputs_only: bool = False
+    ) -> Comparison:
+        """Compare runs of a file with the FP32 model; near ties inside are settled.
+
+        Args:
+            file: whose runs these are, which is asked for tensors inside it; None: it shows none.
             outputs_only: see truehalf.verification.comparison.compare_outputs.
         """
-        run = Run(self.names, len(self.names), self.outputs, outputs, self.sha256)
         spec = with_shapes(self.spec, {name: ("N", *value.shape[1:]) for name, value in self.outputs.items()})
         facts = ReferenceFacts(
             truth=self.truth,
             precision=None if outputs_only or not self.detections else self.precision(),
             kinds=kinds_of(self.spec, None if self.file is None else self.file.model),
         )
-        return compare_without_ties([run], self._rerun(options, file), spec, options, facts, outputs_only)
-
-    def _rerun(self, options: VerifyConfig, file: OpenFile | None) -> Rerun | None:
-        """Describe the FP32 file for further runs on these samples; None where there is none."""
-        if self.file is None:
-            return None
-        own = functools.cache(lambda file=self.file: opened(file, options.evaluation.value))  # few runs need it
-
-        def parts(run: Run) -> Iterator[Part]:
-            return (part for part, _ in parts_of(self.samples, options.batch, "verify: half a step of the input"))
-
-        return Rerun(self.spec, own, file, parts, self.moved)
+        rerun = None
+        if self.file is not None:
+            own = functools.cache(partial(opened, self.file, options.evaluation.value))  # few runs need it
+            rerun = Rerun(self.spec, own, file, self.moved)
+        return compare_without_ties(runs, rerun, spec, options, facts, outputs_only)
 
     @property
     def index(self) -> list[JsonObject]:
@@ -180,28 +199,25 @@ def freeze(model: torch.nn.Module, samples: Sequence[Sample], spec: IoSpec, batc
     names: list[str] = []
     digests: list[str] = []
     truth: list[Detections | None] = []
-
-    def parts() -> Iterator[Part]:
-        for part, group in parts_of(samples, batch, "reference: FP32 model"):
-            digests.extend(digest_of(sample.arrays) for sample in group)
-            truth.extend(_truth(sample) for sample in group)
-            names.extend(part.names)
-            yield part
-
-    def run(part: Part) -> Outputs:
+    made = []
+    for group in track(batches(samples, batch), "reference: FP32 model", -(-len(samples) // batch)):
+        feed = stacked(group)
         remedy = "; if it takes no other batch than the traced one, set verify.batch to that"
-        what = f"the FP32 model fails on {part.rows} samples from {part.names[0]} on"
+        what = f"the FP32 model fails on {len(group)} samples from {group[0].name} on"
         with failing("module-fails", what, remedy), torch.no_grad():
-            values = model(*(torch.from_numpy(part.feed[item.name]) for item in spec.inputs))
-        named = zip(names_of(spec.outputs), values, strict=True)
-        outputs = {
-            name: (value.float() if value.is_floating_point() else value).detach().numpy() for name, value in named
-        }
+            values = model(*(torch.from_numpy(feed[item.name]) for item in spec.inputs))
+        outputs = {name: _array(value) for name, value in zip(names_of(spec.outputs), values, strict=True)}
         for name, value in outputs.items():
-            _refuse_unusable(name, value, part)
-        return outputs
+            _refuse_unusable(name, value, [sample.name for sample in group])
+        made.append(outputs)
+        names += [sample.name for sample in group]
+        digests += [digest_of(sample.arrays) for sample in group]
+        truth += map(_truth, group)
+    return _reference(samples, names, digests, joined(made), truth, spec)
 
-    return _reference(samples, names, digests, outputs_of(parts(), run), truth, spec)
+
+def _array(value: torch.Tensor) -> np.ndarray:
+    return np.asarray((value.float() if value.is_floating_point() else value).detach())
 
 
 def write_reference(folder: Path, reference: Reference, adversarial: Reference | str, batch: int) -> None:
@@ -271,14 +287,14 @@ def _reference(
     )
 
 
-def _refuse_unusable(name: str, value: np.ndarray, part: Part) -> None:
-    if value.shape[:1] != (part.rows,):
+def _refuse_unusable(name: str, value: np.ndarray, samples: Sequence[str]) -> None:
+    if value.shape[:1] != (len(samples),):
         raise StageError(
             "wrong-shape",
-            f"output {name!r} of the FP32 model is {list(value.shape)} for {part.rows} samples; expected as many on "
+            f"output {name!r} of the FP32 model is {list(value.shape)} for {len(samples)} samples; expected as many on "
             "its first axis; leave it out with model.drop_outputs, or return a row for each sample",
         )
-    for sample, one in zip(part.names, value, strict=True):
+    for sample, one in zip(samples, value, strict=True):
         if one.size and not np.isfinite(one).any():
             raise StageError(
                 "not-finite",

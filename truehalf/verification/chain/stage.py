@@ -31,11 +31,11 @@ from truehalf.files import read_json
 from truehalf.ir.model_forms import ModelFile
 from truehalf.json_values import JsonObject
 from truehalf.verification.activation_memory import too_large
-from truehalf.verification.chain.reference import Outputs, Reference
+from truehalf.verification.chain.reference import Reference
 from truehalf.verification.comparison import UNLIKE, Agreement, Comparison
 from truehalf.verification.findings import FAILED, NOT_VERIFIED, Finding, by_check, worst_of
-from truehalf.verification.open_file import OpenFile, Ran, opened
-from truehalf.verification.runs import UnevenShapes
+from truehalf.verification.open_file import OpenFile, opened
+from truehalf.verification.runs import joined
 from truehalf.verification.samples import worst_samples
 
 SUBSET = 64  # samples for the stages before the final file
@@ -45,7 +45,7 @@ HEADLINE = (
     *("top1_agreement", "tensor_rms", "nonfinite", "max_abs_error"),
 )
 # Options of the verdict, of searches and of the page, which change nothing that is measured of a file.
-_NOT_MEASURING = {"first_samples", "metrics", "pictures", "profile", "require", "suggest", "suggest_runs"}
+_NOT_MEASURING = {"first_samples", "metrics", "pictures", "require"}
 StageFacts = dict[str, Any]  # measures of a comparison, and how the file ran; see FileResult.facts
 
 
@@ -55,36 +55,32 @@ class FileResult:
 
     Attributes:
         comparison: on the verification samples.
-        outputs: the file's there, [samples, ...] by name; empty where their shapes vary from run to run.
-        ran: how it ran.
+        file: as it ran.
         batch: samples of a run.
-        shapes: findings on shapes that vary.
         adversarial: on the adversarial samples.
+        on_images: the same; None where nothing was compared there.
         batches: state, reason and `sizes`, an Agreement for each batch size.
     """
 
     comparison: Comparison
-    outputs: Outputs
-    ran: Ran
+    file: OpenFile
     batch: int
-    shapes: list[Finding]
     adversarial: Agreement
+    on_images: Comparison | None
     batches: dict[str, Any]
 
     @property
     def facts(self) -> StageFacts:
         """Return the measures as JSON."""
-        how = {"evaluation": self.ran.evaluation, "provider": self.ran.provider, "batch": self.batch}
-        broken = [each.reason for each in (*self.shapes, *self.comparison.findings) if "wrong-shape" in each.reason]
+        how = {"evaluation": self.file.evaluation, "provider": self.file.provider, "batch": self.batch}
+        broken = [each.reason for each in self.comparison.findings if "wrong-shape" in each.reason]
         said = {"reason": "; ".join(broken)} if broken else {}
         return {**self.comparison.measures, **how, **said, "adversarial": self.adversarial, "batches": self.batches}
 
     def findings(self, require: Sequence[str]) -> list[Finding]:
-        """All on a file: what is wrong with shapes comes first, as it explains the others; then outputs, how it ran,
-        other conditions, and checks that are required and open.
-        """
+        """List findings on a file: on outputs, how it ran, other conditions, and checks that are required and open."""
         images = f"adversarial images: {self.adversarial['reason']}"
-        found = [*self.shapes, *self.comparison.findings, *self.ran.findings()]
+        found = [*self.comparison.findings, *self.file.findings()]
         found.append(Finding("batch", self.batches["state"], self.batches["reason"], decides=False))
         found.append(Finding("adversarial", self.adversarial["state"], images, decides=False))
         return found + unmet(found, require)
@@ -107,12 +103,17 @@ class Judge:
     Attributes:
         reference: frozen outputs of the FP32 model.
         images: the same on the adversarial samples, or why there are none.
-        options: thresholds, evaluation, gates.
+        options: thresholds, evaluation, gates; batch: so many samples that a run fits into memory.
     """
 
     reference: Reference
     images: Reference | str
     options: VerifyConfig
+
+    def first(self) -> Judge:
+        """Select the first samples, as many as the options want."""
+        count = len(self.reference.names)
+        return replace(self, reference=self.reference.subset(range(min(count, self.options.first_samples or count))))
 
     def beside(self, fp32: ModelFile) -> Judge:
         """Add the slimmed FP32 file, which is asked how half a step of the input moves outputs."""
@@ -125,40 +126,37 @@ class Judge:
         size = model.fixed_batch or self.options.batch
         runs = -(-count // size) if size <= self.options.batch else 1  # a larger one may take all the memory there is
         file = opened(model, self.options.evaluation.value, runs)
-        judge = replace(self, reference=self.reference.subset(range(count)))
-        return judge.of_open_file(file, sizes)
+        result = replace(self, reference=self.reference.subset(range(count))).of_open_file(file, sizes)
+        file.close()
+        return result
 
     def of_open_file(self, file: OpenFile, sizes: Sequence[int]) -> FileResult:
         """Measure an open file, or an engine."""
-        reference, batch = self.reference, self.options.batch
-        shapes: list[Finding] = []
-        try:
-            outputs = file.run_all(reference.samples, batch)
-        except UnevenShapes as error:
-            outputs = {}
-            shapes.append(Finding("shapes", FAILED, str(error), no_node=True))
-        count = len(reference.names)
-        comparison = reference.compare(outputs, self.options, file)
-        result = FileResult(
-            comparison=comparison,
-            outputs=outputs,
-            ran=file.ran,
-            batch=file.file.fixed_batch or min(batch, count),
-            shapes=shapes,
-            adversarial=self._on_images(file),
-            batches={},
-        )
-        return replace(result, batches=measure_batches(file, reference, result, sizes, self.options), ran=file.ran)
+        reference, batch = self.reference, file.file.fixed_batch or self.options.batch
+        runs = reference.runs(file.run, batch, f"verify: {file.file.path.parent.name}", file.lanes)
+        comparison = reference.compare(runs, self.options, file)
+        adversarial, on_images = self._on_images(file)
+        batch = min(batch, len(reference.names)) if file.file.fixed_batch is None else batch
+        batches: dict[str, Any] = {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
+        if comparison.are_alike:
+            outputs = joined([{name: run.candidate[name] for name in run.reference} for run in runs])
+            own = replace(reference, outputs=outputs, truth=None, kept_precision=None)
+            batches = _measure_batches(file, own, batch, sizes, self.options)
+        return FileResult(comparison, file, batch, adversarial, on_images, batches)
 
-    def _on_images(self, file: OpenFile) -> Agreement:
-        """Compare a file with the FP32 model on the adversarial samples."""
+    def _on_images(self, file: OpenFile) -> tuple[Agreement, Comparison | None]:
+        """Compare a file with the FP32 model on the adversarial samples; those with NaN or Inf are named."""
         if isinstance(self.images, str):
-            return {"state": NOT_VERIFIED, "reason": self.images}
+            return {"state": NOT_VERIFIED, "reason": self.images}, None
         try:
-            outputs = file.run_all(self.images.samples, self.options.batch)
+            runs = self.images.runs(file.run, file.file.fixed_batch or self.options.batch, "verify: adversarial images")
         except StageError as error:
-            return {"state": FAILED, "reason": _not_run(error)}
-        return on_images(self.images.compare(outputs, self.options, file, outputs_only=True))
+            return {"state": FAILED, "reason": _not_run(error)}, None
+        comparison = self.images.compare(runs, self.options, file, outputs_only=True)
+        found = comparison.agreement(empty_is_same=True)
+        if bad := [row.sample for row in comparison.samples if row.nonfinite]:
+            found["reason"] += f" (NaN or Inf on {some_of(bad)})"
+        return found, comparison
 
     def measured(self, paths: Iterable[Path]) -> JsonObject:
         """Measure the files before the final one, once for all precisions: {options, files: facts by digest}."""
@@ -182,39 +180,28 @@ def _measuring(options: VerifyConfig) -> JsonObject:
     return {name: value for name, value in plain(options).items() if name not in _NOT_MEASURING}
 
 
-def on_images(comparison: Comparison) -> Agreement:
-    """Judge outputs on adversarial samples; the samples with values that are not finite are named."""
-    found = comparison.agreement(empty_is_same=True)
-    if bad := [row.sample for row in comparison.samples if row.nonfinite]:
-        found["reason"] += f" (NaN or Inf on {some_of(bad)})"
-    return found
-
-
 def _not_run(error: StageError) -> str:
-    return str(error) if isinstance(error, UnevenShapes) else f"the file does not run: {error}"
+    return f"the file does not run: {error}"
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def measure_batches(
-    file: OpenFile, reference: Reference, result: FileResult, sizes: Sequence[int], options: VerifyConfig
+def _measure_batches(
+    file: OpenFile, own: Reference, batch: int, sizes: Sequence[int], options: VerifyConfig
 ) -> dict[str, Any]:
-    """Run a file with each number of samples and compare it with its outputs in `result`.
+    """Run a file with each number of samples and compare it with its own outputs in runs of `batch`.
 
-    The samples are those with the most detections among the ones that `result` has seen.
+    The samples are those with the most detections.
     """
-    if not result.comparison.are_alike:
-        return {"state": NOT_VERIFIED, "reason": UNLIKE, "sizes": []}
-    own = replace(reference, outputs=result.outputs, truth=None, kept_precision=None)
-    counts = [int((each.scores >= options.score_threshold).sum()) for each in reference.detections]
-    busiest = sorted(range(len(reference.names)), key=lambda i: -counts[i] if counts else 0)
+    counts = [int((each.scores >= options.score_threshold).sum()) for each in own.detections]
+    busiest = sorted(range(len(own.names)), key=lambda i: -counts[i] if counts else 0)
     samples = [busiest[i % len(busiest)] for i in range(max(sizes))]
     rows: list[Agreement] = []
     for size in sizes:
         fixed, large = file.file.fixed_batch, None
-        if size > result.batch:
-            large = too_large(file.file.model, reference.samples[0], size, options.memory_gb)
+        if size > batch:
+            large = too_large(file.file.model, own.samples[0], size, options.memory_gb)
         if fixed not in (None, size):
             large = f"the file's batch is fixed to {fixed}"
         row: Agreement = {"state": NOT_VERIFIED, "reason": large} if large else _at(file, own, samples, size, options)
@@ -233,10 +220,11 @@ def _at(file: OpenFile, own: Reference, samples: Sequence[int], size: int, optio
     mixed = [*samples, *samples][: size * -(-len(samples) // size)]  # full batches only
     part = own.subset(mixed + (mixed[:1] * size if size > 1 else []))
     try:
-        outputs = file.run_all(part.samples, size, alone=size > options.batch)
+        # A larger run than that of the comparison may take all the memory there is.
+        runs = part.runs(file.run, size, f"verify: batch {size}", 1 if size > options.batch else file.lanes)
     except StageError as error:
         return {"state": FAILED, "reason": _not_run(error), "samples": part.names[:size]}
-    comparison = part.compare(outputs, options, outputs_only=True)
+    comparison = part.compare(runs, options, outputs_only=True)
     found = comparison.agreement()
     found.pop("samples", None)
     if found["state"] == FAILED:

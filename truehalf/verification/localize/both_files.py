@@ -1,4 +1,4 @@
-"""Reference and candidate: which tensors and nodes are the same, and what was decided about them.
+"""Reference and candidate: which tensors and nodes are the same.
 
 Alignment of tensors:
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,14 +23,12 @@ import numpy as np
 import onnx_ir as ir
 
 from truehalf.calibration.instrument import main_values
-from truehalf.conversion.report import Decision
 from truehalf.emulation.emulate import emulate
 from truehalf.emulation.pessimistic import split_sums
-from truehalf.ir.facts import name_of, reached, values_read
+from truehalf.ir.facts import reached, values_read
 from truehalf.ir.normalize import InferTypes
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.verification.graft import as_held
-from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 _COUNTS = {ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
@@ -59,15 +57,11 @@ class BothFiles:
         reference: ir.Model,
         candidate: ir.Model,
         *,
-        decisions: Iterable[Decision] | None = None,
-        pinned: Sequence[str] = (),
         pessimistic: bool = False,
     ) -> None:
         """Align them.
 
         Args:
-            decisions: rows of decisions.json.
-            pinned: entries of precision.node_block_list in force, which a selector repeats.
             pessimistic: round the sums inside FP16 nodes, too, as the evaluation that failed did.
 
         Raises:
@@ -77,16 +71,15 @@ class BothFiles:
         for model in (self.reference, self.candidate):
             InferTypes(missing=True)(model)
         self.values, originals = main_values(self.candidate), main_values(self.reference)
-        aligned = align(self.reference, self.candidate)
-        self._originals = {mine: originals[ours] for ours, mine in aligned.items() if ours in originals}
         self.pairs = [
-            Pair(str(original.name), mine)
-            for mine, original in self._originals.items()
-            if self.values[mine].producer() is not None and _comparable(original, self.values[mine])
+            Pair(ours, mine)
+            for ours, mine in align(self.reference, self.candidate).items()
+            if self.values[mine].producer() is not None
+            and ours in originals
+            and _comparable(originals[ours], self.values[mine])
         ]
         self._pairs = {pair.candidate: pair for pair in self.pairs}
-        self.pessimistic, self._pinned = pessimistic, pinned
-        self._decisions = {row["node"]: row for row in decisions or ()}
+        self.pessimistic = pessimistic
 
     @cached_property
     def emulated(self) -> ir.Model:
@@ -143,29 +136,6 @@ class BothFiles:
                     return reader
                 waiting += reader.outputs
         return source_node(value)
-
-    def original(self, node: ir.Node) -> ir.Node:
-        """Return the reference's node for one of the candidate, by its outputs or those of its reader; else the node
-        itself.
-        """
-        for output in node.outputs:
-            for written in (output, *(out for reader in output.consumers() for out in reader.outputs)):
-                original = self._originals.get(str(written.name))
-                if original is not None and (source := source_node(original)) is not None:
-                    return source
-        return node
-
-    def decision(self, node: ir.Node) -> Decision | None:
-        """Its row of decisions.json, where there is one."""
-        return self._decisions.get(name_of(self.original(node))) or self._decisions.get(node.name or "")
-
-    def selector(self, node: ir.Node) -> str:
-        """Write the argument that keeps a node FP32, beside the entries in force, quoted for the command line."""
-        return self.selector_of([entry_of(name_of(each)) for each in with_makers(self.original(node))])
-
-    def selector_of(self, entries: Sequence[str]) -> str:
-        """Write entries of node_block_list beside those in force, quoted for the command line."""
-        return pins_argument("node_block_list", entries, self._pinned)
 
 
 def with_makers(node: ir.Node) -> list[ir.Node]:

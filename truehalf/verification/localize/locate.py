@@ -29,7 +29,7 @@ from truehalf.ir.ops import MOVES, Trait, has
 from truehalf.verification.localize.both_files import BothFiles, source_node, with_makers
 from truehalf.verification.localize.node_errors import WRONG, LocalError, effects_of, local_errors
 from truehalf.verification.metrics.tensors import rows_in_any_order
-from truehalf.verification.pinning.as_argument import entry_of
+from truehalf.verification.pinning.as_argument import entry_of, pins_argument
 
 Feeds = Mapping[str, np.ndarray]
 _SUSPECTS = 10
@@ -61,20 +61,27 @@ class Place:
     suspects: list[Suspect]
 
 
-def place_of(
-    files: BothFiles, batches: Sequence[Feeds], queries: Collection[str] | None, sample: str, looked_at: str
+def located(
+    files: BothFiles,
+    batches: Sequence[Feeds],
+    queries: Collection[str] | None,
+    sample: str,
+    looked_at: str,
+    pinned: Sequence[str] = (),
 ) -> Place:
     """Locate the nodes at fault, see `locate`, and describe them in words.
 
     Args:
         sample: the name of the worst.
         looked_at: what `batches` are called.
+        pinned: entries of precision.node_block_list in force, which the selectors repeat.
     """
     suspects = locate(files, batches, queries)
     at_fault = [each for each in suspects if each.is_wrong] or suspects
-    entries = pins_of([each for each in at_fault if each.selector], files)
+    entries = pins_of([each for each in at_fault if each.can_be_pinned], files)
+    selectors = pins_argument("node_block_list", entries, pinned) if entries else ""
     found = suspects[0].sentence if suspects else "no node computes anything else"
-    return Place(sample, f"on {looked_at} {found}", entries, files.selector_of(entries) if entries else "", suspects)
+    return Place(sample, f"on {looked_at} {found}", entries, selectors, suspects)
 
 
 def locate(
@@ -154,8 +161,7 @@ class Suspect:
         effect: relative RMS error of the outputs (the worst one) when only this node is as the candidate has it; None
             where that is not finite.
         output_absmax: largest |x| that it writes in the reference.
-        selector: what keeps it FP32, beside the entries in force, quoted for the command line; empty where that would
-            change nothing, as the node only moves data.
+        can_be_pinned: False where FP32 would change nothing, as the node only moves data.
         explained: True if rounding explains its error.
         sentence: all that in words.
     """
@@ -167,7 +173,7 @@ class Suspect:
     local_error: float | None
     effect: float | None
     output_absmax: float
-    selector: str
+    can_be_pinned: bool
     explained: bool
     sentence: str
 
@@ -201,8 +207,6 @@ def suspect_of(
         sentence = _of_nonfinite(node, error, read, files.pessimistic)
     else:
         sentence = _of_error(node, error, effect, moves)
-    if (row := files.decision(node)) is not None:
-        sentence += f"; it runs in {str(row['precision']).upper()}: {row['reason']}"
     return Suspect(
         node=label_of(node),
         op_type=node.op_type,
@@ -211,7 +215,7 @@ def suspect_of(
         local_error=None if is_broken else error.relative,
         effect=effect if math.isfinite(effect) else None,
         output_absmax=error.absmax,
-        selector="" if moves else files.selector(node),
+        can_be_pinned=not moves,
         explained=error.relative < WRONG,
         sentence=sentence,
     )

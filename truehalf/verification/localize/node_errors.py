@@ -1,8 +1,6 @@
 """Errors of a candidate's tensors against those of the reference, by grafts (truehalf.verification.graft).
 
     local error   the candidate reads the reference's tensors everywhere: the error that a node makes by itself
-    run error     the candidate's own run: what a node makes and what it inherits; behind a TopK of the queries that the
-                  reference chooses
 
 With d = x - t over the elements of a tensor t of the reference:
 
@@ -26,20 +24,13 @@ import heapq
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
-from truehalf.ir.facts import is_op, label_of
 from truehalf.ir.normalize import concrete_shapes, elements
 from truehalf.verification.graft import Graft
-from truehalf.verification.localize.both_files import BothFiles, Pair, source_node
+from truehalf.verification.localize.both_files import BothFiles, Pair
 from truehalf.verification.metrics.tensors import outputs_apart
-
-if TYPE_CHECKING:
-    from truehalf.report.drawings import NodeRow
-
 
 WRONG = 0.05  # relative error that rounding does not explain
 _MOST_KEPT = 200
@@ -47,7 +38,6 @@ _CHUNK = 1 << 28  # bytes of float32, of the reference
 _MASK = 1e30
 _ONE_BY_ONE = 12  # nodes whose effect is asked for alone
 _PARTS = 8  # that more of them are asked in at first
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -106,71 +96,20 @@ def _first_nonfinite(files: BothFiles, pair: Pair, given: Feeds) -> str:
     return next((name for name in inner if not np.isfinite(made[name]).all()), pair.candidate)
 
 
-def errors_in_run(files: BothFiles, feeds: Feeds) -> Iterator[tuple[Pair, float, float]]:
-    """Yield each pair with its local error and its error in the candidate's run, in the order of the reference.
-
-    Raises:
-        StageError: when a model cannot be emulated or run.
-    """
-    tops = [pair for pair in files.pairs if is_op(files.values[pair.candidate].producer(), "TopK")]
-    tops = [pair for pair in tops if files.values[pair.candidate].dtype == ir.DataType.INT64]
-    cut = [pair.candidate for pair in tops]
-    for pairs, _, exact, given, alone in _computed(files, [feeds], tops):
-        in_run = Graft(files.emulated, [pair.candidate for pair in pairs], cut, is_emulated=True).run(given)
-        for pair in pairs:
-            local, run = (_error(pair, exact[pair.reference], made[pair.candidate]) for made in (alone, in_run))
-            yield pair, local.relative, run.relative
-
-
-def error_profile(files: BothFiles, feeds: Feeds) -> list[NodeRow]:
-    """Errors of every node with a float output, in graph order.
-
-    Raises:
-        StageError: as errors_in_run.
-    """
-    worst: dict[ir.Node, tuple[Pair, float, float]] = {}
-    for pair, local_error, error in errors_in_run(files, feeds):
-        node = source_node(files.values[pair.candidate])
-        is_float = files.values[pair.candidate].dtype in _FLOATS
-        if node is not None and is_float and (node not in worst or local_error > worst[node][1]):
-            worst[node] = pair, local_error, error
-    rows: list[NodeRow] = []
-    for node in (node for node in files.candidate.graph if node in worst):
-        half = any(output.dtype == ir.DataType.FLOAT16 for output in node.outputs)
-        pair, local_error, error = worst[node]
-        rows.append(
-            {
-                "node": label_of(node),
-                "op_type": node.op_type,
-                "tensor": pair.candidate,
-                "precision": "fp16" if half else "fp32",
-                "error": error if math.isfinite(error) else None,
-                "local_error": local_error if math.isfinite(local_error) else None,
-            }
-        )
-    return rows
-
-
-def _computed(
-    files: BothFiles, batches: Sequence[Feeds], shown: Sequence[Pair] = ()
-) -> Iterator[tuple[list[Pair], int, Feeds, Feeds, Feeds]]:
+def _computed(files: BothFiles, batches: Sequence[Feeds]) -> Iterator[tuple[list[Pair], int, Feeds, Feeds, Feeds]]:
     """Yield by chunk of the pairs and by batch: the pairs, the number of the batch, the reference's tensors, feeds with
     these as the candidate holds them, and what the candidate computes of them.
-
-    Args:
-        shown: further tensors of the reference, which the feeds hold, too.
     """
     for pairs in _chunks(files, batches[0]):
         known = dict.fromkeys([*pairs, *(operand for pair in pairs for operand in files.operands(pair))])
-        held = [*(known | dict.fromkeys(shown))]
-        reference = Graft(files.reference, [pair.reference for pair in held])
+        reference = Graft(files.reference, [pair.reference for pair in known])
         decided = [pair.reference for pair in pairs if files.is_discrete(pair)]
         deciding = Graft(files.reference, decided, [pair.reference for pair in known]) if decided else None
         names = [pair.candidate for pair in pairs]
         candidate = Graft(files.emulated, names, [pair.candidate for pair in known], is_emulated=True)
         for number, feeds in enumerate(batches):
             exact = reference.run(feeds)
-            arrays = {pair: files.as_held(pair, exact[pair.reference]) for pair in held}
+            arrays = {pair: files.as_held(pair, exact[pair.reference]) for pair in known}
             if deciding is not None:
                 exact |= deciding.run({**feeds, **{pair.reference: array for pair, array in arrays.items()}})
             given = {**feeds, **{pair.candidate: array for pair, array in arrays.items()}}

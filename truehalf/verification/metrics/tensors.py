@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
@@ -54,17 +55,26 @@ class Parity(TypedDict, total=False):
     sizes: list[Parity]
 
 
-class ComparedRuns(Parity, total=False):
-    """What `compare_runs` finds.
+@dataclass(frozen=True)
+class ComparedRuns:
+    """Outputs of two networks, compared by the value rule.
 
-    agree: whether the run rule holds (False where nothing was compared); wrong: by output that has less than
-    SHARE_OF_EACH, its share; nonfinite: NaN and Inf values in the other.
+    Attributes:
+        share: of the values for which it holds; 0 where nothing was compared.
+        wrong: by output that has less than SHARE_OF_EACH, its share.
+        max_abs: largest difference by output.
+        nonfinite: NaN and Inf values, of the reference and of the other.
     """
 
-    agree: bool
+    share: float
     wrong: dict[str, float]
-    nonfinite: int
-    nonfinite_reference: int
+    max_abs: dict[str, float]
+    nonfinite: tuple[int, int]
+
+    @property
+    def agree(self) -> bool:
+        """True if the run rule holds."""
+        return self.share >= SHARE and not self.wrong
 
 
 def query_outputs(spec: IoSpec) -> list[str]:
@@ -191,17 +201,17 @@ def compare_runs(
             others.setdefault(name, []).append(np.ravel(aligned[name]))
     joined = {name: (np.concatenate(references[name]), np.concatenate(others[name])) for name in references}
     within = {name: _within(*pair, atol, rtol) for name, pair in joined.items()}
-    share = sum(int(each.sum()) for each in within.values()) / max(sum(each.size for each in within.values()), 1)
     shares = {name: float(each.mean()) for name, each in within.items() if each.size}
-    wrong = [name for name, each in shares.items() if each < SHARE_OF_EACH]
-    return {
-        "agree": share >= SHARE and not wrong,
-        "wrong": {name: shares[name] for name in wrong},
-        "share": share,
-        "max_abs": {name: float(absolute_error(*pair).max(initial=0.0)) for name, pair in joined.items()},
-        "nonfinite": sum(int((~np.isfinite(other)).sum()) for _, other in joined.values()),
-        "nonfinite_reference": sum(int((~np.isfinite(reference)).sum()) for reference, _ in joined.values()),
-    }
+    return ComparedRuns(
+        share=sum(int(each.sum()) for each in within.values()) / max(sum(each.size for each in within.values()), 1),
+        wrong={name: share for name, share in shares.items() if share < SHARE_OF_EACH},
+        max_abs={name: float(absolute_error(*pair).max(initial=0.0)) for name, pair in joined.items()},
+        nonfinite=(_nonfinite(references), _nonfinite(others)),
+    )
+
+
+def _nonfinite(arrays: Mapping[str, Sequence[np.ndarray]]) -> int:
+    return sum(int((~np.isfinite(array)).sum()) for each in arrays.values() for array in each)
 
 
 def check_runs(
@@ -229,18 +239,18 @@ def check_runs(
     """
     names = query_outputs(spec) if queries is None else queries
     compared = compare_runs(runs, atol=atol, rtol=rtol, queries=names)
-    for side, count in zip(sides, (compared["nonfinite_reference"], compared["nonfinite"]), strict=True):
+    for side, count in zip(sides, compared.nonfinite, strict=True):
         if count:
             raise StageError("not-finite", f"expected finite outputs, got {count} NaN or Inf values from {side}")
-    facts: Parity = {"share": compared["share"], "max_abs": compared["max_abs"]}
-    if compared["agree"]:
+    facts: Parity = {"share": compared.share, "max_abs": compared.max_abs}
+    if compared.agree:
         return {"status": VERIFIED, **facts}
     if not any(np.size(value) for reference, _ in runs for value in reference.values()):
         return {"status": NOT_VERIFIED, "reason": coded("nothing-compared", "all outputs are empty"), **facts}
-    worst = ", ".join(f"{name} {error:.3g}" for name, error in compared["max_abs"].items())
-    each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared["wrong"].items())
+    worst = ", ".join(f"{name} {error:.3g}" for name, error in compared.max_abs.items())
+    each = "".join(f", on {share:.2%} of {name!r}" for name, share in compared.wrong.items())
     message = (
-        f"{sides[0]} and {sides[1]} agree on {compared['share']:.2%} of the values{each}, expected {SHARE:.1%}, "
+        f"{sides[0]} and {sides[1]} agree on {compared.share:.2%} of the values{each}, expected {SHARE:.1%}, "
         f"and {SHARE_OF_EACH:.0%} of each output (atol {atol:g}, rtol {rtol:g}; largest differences: {worst})"
     )
     if spec.trained:

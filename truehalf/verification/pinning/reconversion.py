@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from truehalf.calibration.ranges_form import RangesJson
-from truehalf.config.engine import EngineConfig
 from truehalf.config.precision import Precision
 from truehalf.conversion.rules.base import MEASURED, Decision, Verdict
-from truehalf.io_spec.profiles import completed
-from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 
 if TYPE_CHECKING:
@@ -37,12 +34,6 @@ class Reconversion:
     ranges: RangesJson | None
     input_shapes: Mapping[str, Sequence[int]] | None
     pins: Mapping[str, Decision] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, precision: Precision, engine: EngineConfig, spec: IoSpec, ranges: RangesJson | None) -> Reconversion:
-        """Make the one of a run; `spec` is the I/O spec of its model."""
-        first, *_ = completed(engine.profiles, spec.inputs)
-        return cls(precision, ranges, {name: shapes["opt"] for name, shapes in first.items()})
 
     def named(self, fp32_path: Path) -> ir.Model:
         """Load the FP32 model at the opset that is converted, with the names that node_block_list is matched with."""

@@ -44,14 +44,12 @@ class Pins:
             it alone is as the file has it. Empty where none hold.
         most_failed: the largest number of pins that was tried and does not hold.
         conversions: how many were tried.
-        is_shortest: no pin can be left out.
         is_cut_short: processor time ran out.
     """
 
     effects: Mapping[str, float]
     most_failed: int
     conversions: int
-    is_shortest: bool
     is_cut_short: bool
 
     @property
@@ -66,7 +64,7 @@ def search_pins(
     queries: Collection[str],
     errors: Sequence[LocalError],
     holds: Callable[[Collection[str]], bool | None],
-    seconds: float = math.inf,
+    seconds: float,
 ) -> Pins:
     """Search for the fewest pins.
 
@@ -107,18 +105,18 @@ def search_pins(
     order = list(effects)
     fewest(len(order), lambda count: attempt(first(count)) is not False, _SLACK)
     best = min((names for names, held in tried.items() if held), key=len, default=frozenset())
-    pins, is_shortest = [name for name in first(len(order)) if name in best], False
+    pins = [name for name in first(len(order)) if name in best]
     if pins:
         last = len(tried) + _PRUNING
 
         def still_holds(names: Collection[str]) -> bool | None:
             return None if len(tried) >= last or is_late() else bool(attempt(names))
 
-        pins, is_shortest = _pruned(pins, still_holds)
+        pins = _pruned(pins, still_holds)
     moved = {name: effect for unit, effect in effects.items() for name in unit}
     kept = {each: moved[name] for name in nodes if name in pins for each in with_bodies([name])}
     most_failed = max((len(names) for names, held in tried.items() if held is False), default=0)
-    return Pins(kept, most_failed, len(tried), is_shortest, is_late())
+    return Pins(kept, most_failed, len(tried), is_late())
 
 
 def ranked(
@@ -174,8 +172,8 @@ def fewest(limit: int, holds: Callable[[int], bool], slack: float = 0.0) -> int 
     return high
 
 
-def _pruned(names: list[str], holds: Callable[[list[str]], bool | None]) -> tuple[list[str], bool]:
-    """Take out parts, the later ones first, until none can be; True if no single node can be.
+def _pruned(names: list[str], holds: Callable[[list[str]], bool | None]) -> list[str]:
+    """Take out parts, the later ones first, until none can be.
 
     Args:
         holds: None: no more may be tried.
@@ -186,7 +184,7 @@ def _pruned(names: list[str], holds: Callable[[list[str]], bool | None]) -> tupl
             without = names[:start] + names[start + size :]
             held = holds(without) if without else False
             if held is None:
-                return names, False
+                return names
             names = without if held else names
         size //= 2
-    return names, True
+    return names

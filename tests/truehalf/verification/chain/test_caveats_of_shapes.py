@@ -10,7 +10,6 @@ import onnx
 import onnx.parser
 import pytest
 
-from truehalf.codes import codes_in
 from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.verification.chain.compare import compare
 from truehalf.verification.report import Report
@@ -27,38 +26,10 @@ def file(path: Path, x: str, y: str, spec: str = "") -> Path:
     return path
 
 
-def compared(folder: Path, sides: tuple[str, str], shape: list[int], spec: str = "", outputs: str = "") -> Report:
+def compared(folder: Path, sides: tuple[str, str], shape: list[int], spec: str = "") -> Report:
     a, b = (file(folder / f"{i}.onnx", side, side, spec) for i, side in enumerate(sides))
-    if outputs:
-        b = file(folder / "1.onnx", sides[1], outputs, spec)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     return compare(a, b, {"x": x}, locate=False)
-
-
-def lost(report: Report) -> list[str]:
-    return [each.reason for each in report.findings if "axis-fixed" in codes_in(each.reason)]
-
-
-@pytest.mark.parametrize(
-    ("sides", "shape", "outputs", "axis"),
-    [
-        (("N,4", "2,4"), [2, 4], "", "axis 0 of input"),
-        (("N,4,H", "N,4,8"), [2, 4, 8], "", "axis 2 of input"),
-        (("1,L", "1,5"), [1, 5], "", "axis 1 of input"),
-        (("N,3,H,W", "N,3,H,6"), [1, 3, 5, 6], "", "axis 3 of input"),
-        (("N,4", "N,4"), [2, 4], "2,4", "axis 0 of output"),
-    ],
-)
-def test_an_axis_that_a_candidate_fixes_is_said(
-    sides: tuple[str, str], shape: list[int], outputs: str, axis: str, tmp_path: Path
-) -> None:
-    report = compared(tmp_path, sides, shape, outputs=outputs)
-    assert [each for each in lost(report) if axis in each] and set(lost(report)) <= set(report.not_verified)
-
-
-@pytest.mark.parametrize("sides", [("N,4", "N,4"), ("2,4", "2,4"), ("2,4", "N,4"), ("N,4", "M,4")])
-def test_what_is_free_in_both_or_fixed_in_both_is_not_lost(sides: tuple[str, str], tmp_path: Path) -> None:
-    assert lost(compared(tmp_path, sides, [2, 4])) == []
 
 
 @pytest.mark.parametrize(("batch", "samples"), [("N", 3), ("2", 2), ("4", 3), ("5", 2), ("8", 1)])

@@ -1,7 +1,6 @@
 """Where a failed check goes wrong: the place, and a search that itself ends with an error."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,16 +11,13 @@ from tests.truehalf.verification.small_detector import (
     FP16,
     FP32,
     LOGITS,
-    OPTIONS,
     TO_BOXES,
     TO_LOGITS,
     state,
     verified,
     write,
 )
-from truehalf.codes import codes_in
 from truehalf.errors import StageError
-from truehalf.verification.chain import chain
 
 # Adds 6e-2 times the smallest value of a picture: through 600000, which FP16 does not hold, where it is all white.
 ROUNDABOUT = FP32.replace(
@@ -58,20 +54,6 @@ def test_a_failed_adversarial_picture_is_looked_into(tmp_path):
     expect(report["place"]["sentence"], None, "'too_far'")
 
 
-def test_pins_are_searched_for_a_failed_picture(tmp_path, monkeypatch):
-    asked = []
-
-    def suggested_pins(fp32, last, failing, *_):
-        asked.append((failing.reference.names, failing.judge(failing.final)))
-        return {"sentence": "one", "selectors": "", "status": "none"}
-
-    monkeypatch.setattr(chain, "suggested_pins", suggested_pins)
-    fp32, final = roundabout(tmp_path)
-    wish = {"options": replace(OPTIONS, suggest=True, batch=1), "conversion": object()}
-    assert verified(tmp_path, final, fp32=fp32, **wish)["suggestion"]["sentence"] == "one"
-    assert "adversarial/white" in asked[0][0] and asked[0][1][0].state == "failed"
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(StageError("not-comparable", "x"), "not-comparable"), (IndexError("row 7"), "not-searched")]
 )
@@ -79,15 +61,9 @@ def test_a_search_that_ends_with_an_error_takes_no_verdict_away(tmp_path, monkey
     def fails(*_):
         raise error
 
-    for name in ("chain.failing.Failing.place", "chain.chain.profile_of", "chain.chain.suggested_pins"):
-        monkeypatch.setattr(f"truehalf.verification.{name}", fails)
-    wish = {"options": replace(OPTIONS, suggest=True), "conversion": object()}
-    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15), **wish)
+    monkeypatch.setattr("truehalf.verification.chain.chain.place_of", fails)
+    report = verified(tmp_path, write(tmp_path / "final" / "model.onnx", FP16, gain=2.0**15))
     written = json.loads((tmp_path / "out" / "verdict.json").read_text())
     assert report["verdict"] == written["verdict"] == "failed" and report["place"] is None
-    said = [item for item in written["not_verified"] if str(error) in item]
-    assert len({item.split(":")[0] for item in said}) == 3, "each search is named"
-    for item in said:
-        expect(item, code)
-    details = json.loads((tmp_path / "out" / "details.json").read_text())
-    assert codes_in(details["no_profile"]) == ["not-searched"], "the profile has its place, too"
+    (said,) = [item for item in written["not_verified"] if str(error) in item]
+    expect(said, code)

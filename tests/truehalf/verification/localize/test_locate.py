@@ -7,7 +7,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,11 +25,10 @@ from truehalf.io_spec.in_file import SPEC_KEY
 from truehalf.io_spec.spec import IoSpec
 from truehalf.ir.model_file import load_model
 from truehalf.ir.model_forms import ModelFile
-from truehalf.verification.chain.failing import Failing
 from truehalf.verification.chain.reference import Reference
 from truehalf.verification.localize.both_files import BothFiles
-from truehalf.verification.localize.locate import Suspect, first_bad_node, locate, place_of
-from truehalf.verification.localize.node_errors import error_profile
+from truehalf.verification.localize.locate import Place, Suspect, first_bad_node, locate, located, pins_of
+from truehalf.verification.localize.place import place_of
 from truehalf.verification.pinning.as_argument import pins_argument
 
 W = ", ".join(str(round(((7 * i) % 11 - 5) / 5, 3)) for i in range(16))
@@ -66,10 +64,8 @@ def model(text: str) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]>\n{text}'))
 
 
-def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS, **options: object) -> list[Suspect]:
-    of_files = {name: options.pop(name) for name in ("decisions", "pinned") if name in options}
-    files = BothFiles(model(REFERENCE), model(candidate), **of_files)  # type: ignore[arg-type]
-    return locate(files, [feeds], **options)  # type: ignore[arg-type]
+def suspects(candidate: str, feeds: dict[str, np.ndarray] = FEEDS) -> list[Suspect]:
+    return locate(BothFiles(model(REFERENCE), model(candidate)), [feeds])
 
 
 def test_rounding_alone_puts_no_dead_signal_first() -> None:
@@ -119,36 +115,18 @@ def test_a_cast_that_overflows_is_the_fault_of_who_asks_for_it() -> None:
     assert found[0].node == "first"
 
 
-def test_decisions_and_selectors() -> None:
-    rows = [{"node": "second", "precision": "fp16", "rule": "none", "reason": "no rule keeps it FP32"}]
-    found = suspects(HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, "), decisions=rows)
-    expect(found[0].sentence, None, "FP16", rows[0]["reason"])
-    assert found[0].selector == pins_argument("node_block_list", ["^second$"])
+def test_selectors_repeat_what_is_in_force() -> None:
+    wrong = HALF.replace("float[4,4] w2 = {-1.0, ", "float[4,4] w2 = {1.0, ")
+    place = located(BothFiles(model(REFERENCE), model(wrong)), [FEEDS], None, "0", "sample 0", ["^sum$", "/head/"])
+    assert place.selectors == pins_argument("node_block_list", ["^sum$", "/head/", "^second$"])
     files = BothFiles(model(REFERENCE.replace("[up]", "")), model(HALF.replace("[up]", "")))
-    unnamed = locate(files, [FEEDS])
-    one = next(each for each in unnamed if each.tensor == "a")
-    assert one.node == f"{one.op_type} -> {one.tensor}"
-    assert one.selector == pins_argument("node_block_list", ["^Mul_a$"])
-
-
-def test_a_selector_repeats_what_is_in_force() -> None:
-    found = suspects(HALF, pinned=["^sum$", "/head/"])
-    assert found[0].selector == pins_argument("node_block_list", ["^sum$", "/head/", f"^{found[0].node}$"])
+    one = next(each for each in locate(files, [FEEDS]) if each.tensor == "a")
+    assert one.node == f"{one.op_type} -> {one.tensor}" and pins_of([one], files) == ["^Mul_a$"]
 
 
 def test_equal_files_have_no_suspects() -> None:
     assert suspects(REFERENCE) == []
     assert first_bad_node([]) is None
-
-
-def test_the_profile_goes_along_the_graph() -> None:
-    rows = error_profile(BothFiles(model(REFERENCE), model(HALF)), FEEDS)
-    assert [row["node"] for row in rows] == ["up", "first", "down", "second", "dead", "sum"]
-    assert {row["precision"] for row in rows} == {"fp16"}
-    errors = [row["local_error"] for row in rows if row["node"] != "dead"]
-    assert all(0 < error < 1e-2 for error in errors if error is not None)
-    overflowing = error_profile(BothFiles(model(REFERENCE), model(HALF)), {"x": FEEDS["x"] * 40})
-    assert overflowing[0]["error"] is None
 
 
 def test_a_file_that_nothing_is_wrong_with_has_no_bad_node() -> None:
@@ -235,49 +213,39 @@ def test_sums_are_searched_where_they_failed() -> None:
     assert (found[0].node, found[0].op_type, found[0].cause) == ("mean", "ReduceMean", "nonfinite")
     expect(found[0].sentence, None, "sum", "node 'mean'")
     assert {each.node for each in found} <= {"mean", "less", "last"}
-    profile = error_profile(BothFiles(reference, half, pessimistic=True), feeds)
-    assert [(row["node"], row["local_error"] is None) for row in profile] == [
-        ("mean", True),
-        ("less", False),
-        ("last", False),
-    ]
 
 
 # --- of a verification ------------------------------------------------------------------------------------------------
 
 
-def located(
-    tmp_path: Path, candidate: str, evaluation: str, x: np.ndarray, reference: str = REFERENCE
-) -> dict[str, Any]:
+def failed(tmp_path: Path, candidate: str, evaluation: str, x: np.ndarray, reference: str = REFERENCE) -> Place:
     paths = [tmp_path / "fp32.onnx", tmp_path / "fp16.onnx"]
     for path, text in zip(paths, (reference, candidate), strict=True):
         ir.save(model(text), path)
     samples, outputs = [Sample("only", {"x": x}, None, None)], {"y": np.zeros((1, 1), np.float32)}
     spec = IoSpec.from_json({"outputs": [{"name": "y"}]})
     frozen = Reference(samples, ["only"], [""], outputs, spec, [], None)
-    final = frozen.compare(outputs, VerifyConfig())
-    place = Failing(frozen, final, evaluation).place(ModelFile(paths[1]), ModelFile(paths[0]))
-    assert place is not None
-    return place
+    compared = frozen.compare(frozen.runs(lambda _: outputs, 1, ""), VerifyConfig())
+    return place_of(ModelFile(paths[0]), ModelFile(paths[1]), compared, evaluation)
 
 
 def test_the_sentence_names_the_first_suspect_first(tmp_path: Path) -> None:
     wrong = HALF.replace("float[1] k = {1000.0}", "float[1] k = {29000.0}")
-    place = located(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
+    place = failed(tmp_path, wrong, "emulated-fp16", FEEDS["x"][0])
     first = place.suspects[0]
     assert (first.node, first.cause) == ("up", "error")
     expect(place.sentence, None, "only", "'up'", "2801 %")
-    overflow = located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
+    overflow = failed(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0] * 40)
     expect(overflow.sentence, None, "sample only", "node 'up'", "Inf", 65504)
     assert (overflow.suspects[0].node, overflow.suspects[0].cause) == ("up", "nonfinite")
 
 
 def test_the_sentence_says_which_evaluation_was_searched(tmp_path: Path) -> None:
-    expect(located(tmp_path, HALF, "cuda", FEEDS["x"][0]).sentence, None, "FP16", "cuda")
-    assert "cuda" not in located(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0]).sentence
+    expect(failed(tmp_path, HALF, "cuda", FEEDS["x"][0]).sentence, None, "FP16", "cuda")
+    assert "cuda" not in failed(tmp_path, HALF, "emulated-fp16", FEEDS["x"][0]).sentence
     x = np.full(600, 200, np.float32)
     sums = [SUMS.replace("float[", f"{kind}[").replace("[1,600]", "[2,600]") for kind in ("float", "float16")]
-    place = located(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
+    place = failed(tmp_path, sums[1], "emulated-fp16-pessimistic", x, sums[0])
     assert place.suspects[0].node == "mean"
     expect(place.sentence, None, "sum inside")
 
@@ -334,6 +302,6 @@ def test_a_node_that_only_moves_data_is_never_blamed_on_rounding() -> None:
 
 def test_one_that_moves_other_data_is_named_and_not_pinned() -> None:
     """As pads that slimming changed in a ResNet: in FP32 the node would be as wrong."""
-    place = place_of(BothFiles(padded(0, 1, False), padded(1, 0, True)), [NARROW], None, "0", "sample 0")
-    assert place.suspects[0].node == "p" and place.suspects[0].selector == ""
+    place = located(BothFiles(padded(0, 1, False), padded(1, 0, True)), [NARROW], None, "0", "sample 0")
+    assert place.suspects[0].node == "p" and not place.suspects[0].can_be_pinned
     assert "'p'" in place.sentence and not re.search(r"\bp\b", place.selectors)

@@ -28,7 +28,7 @@ def model(nodes: list[tuple[str, str]], others: int = 40) -> ir.Model:
 
 def suspect(name: str, cause: str) -> Suspect:
     numbers = {"local_error": 0.1, "effect": 0.1, "output_absmax": 1.0}
-    words = {"op_type": "Relu", "tensor": "t", "selector": "", "sentence": ""}
+    words = {"op_type": "Relu", "tensor": "t", "can_be_pinned": True, "sentence": ""}
     return Suspect(node=name, cause=cause, explained=False, **numbers, **words)  # type: ignore[arg-type]
 
 

@@ -48,8 +48,8 @@ def test_permuted_queries_agree() -> None:
     reference = detector_outputs()
     order = np.random.default_rng(1).permutation(12)
     result = compare(reference, permuted(reference, order))
-    assert result["agree"]
-    assert result["max_abs"] == {"logits": 0.0, "boxes": 0.0}
+    assert result.agree
+    assert result.max_abs == {"logits": 0.0, "boxes": 0.0}
 
 
 def test_of_many_rows_those_that_moved_are_paired() -> None:
@@ -73,7 +73,7 @@ def test_boxes_that_changed_their_logits_do_not_agree() -> None:
     """Both outputs hold the same rows, but paired differently: matching each output alone would pass it."""
     reference = detector_outputs()
     other = dict(reference, boxes=reference["boxes"][:, ::-1])
-    assert not compare(reference, other)["agree"]
+    assert not compare(reference, other).agree
 
 
 def test_one_different_query_leaves_the_others_matched() -> None:
@@ -81,22 +81,22 @@ def test_one_different_query_leaves_the_others_matched() -> None:
     other = permuted(reference, np.roll(np.arange(50), 7))
     other["logits"][0, 3] = 1e6
     result = compare(reference, other)
-    assert not result["agree"] and result["share"] == 0.995, "its four logits"
+    assert not result.agree and result.share == 0.995, "its four logits"
 
 
 def test_nan_output_does_not_agree_with_a_nan_output() -> None:
     reference = {name: np.full_like(value, np.nan) for name, value in detector_outputs().items()}
     result = compare(reference, reference)
-    assert not result["agree"]
-    assert result["share"] == 0.0
-    assert result["nonfinite"] == result["nonfinite_reference"] == 2 * 12 * 8
+    assert not result.agree
+    assert result.share == 0.0
+    assert result.nonfinite == (2 * 12 * 8,) * 2
 
 
 def test_without_queries_rows_are_compared_in_place() -> None:
     reference = detector_outputs()
-    assert compare_runs([(reference, reference)], atol=0, rtol=0)["agree"]
+    assert compare_runs([(reference, reference)], atol=0, rtol=0).agree
     swapped = permuted(reference, np.arange(12)[::-1])
-    assert not compare_runs([(reference, swapped)], atol=1e-3, rtol=1e-3)["agree"]
+    assert not compare_runs([(reference, swapped)], atol=1e-3, rtol=1e-3).agree
 
 
 def test_other_names_or_shapes_are_refused() -> None:
