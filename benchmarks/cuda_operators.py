@@ -3,8 +3,8 @@
     python -m benchmarks.cuda_operators           on a machine with an NVIDIA GPU
 
 Each test with float32 inputs is converted to FP16 as a whole and run under emulation and on the GPU, and every function
-of one variable on all FP16 numbers, which the pessimistic evaluation computes, too, where it rounds inside. Distances
-are in units in the last place (tests/measuring/emulated_operators.py). Writes benchmarks/results/cuda_operators.json.
+of one variable on all FP16 numbers. Distances are in units in the last place (tests/measuring/emulated_operators.py).
+Writes benchmarks/results/cuda_operators.json.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import onnx_ir as ir
 from tests.measuring.emulated_operators import FUNCTIONS, Case, Distances, halves, in_half, one_node
 from tests.onnx_backend import cases
 from truehalf.emulation.sessions import EmulatedSession
-from truehalf.emulation.split_functions import RULES as SPLIT
 from truehalf.errors import StageError
 from truehalf.files import write_json
 from truehalf.runtime.machine import probe
@@ -56,11 +55,11 @@ def of_case(name: str, case: Case, rows: dict[str, Distances], found: dict[str, 
     return None
 
 
-def every_number(operator: str, *, pessimistic: bool = False) -> Distances:
+def every_number(operator: str) -> Distances:
     """A function of one variable on all FP16 numbers."""
     every = np.arange(2**16, dtype=np.uint32).astype(np.uint16).view(np.float16)
     proto = one_node(operator, onnx.TensorProto.FLOAT16)
-    emulation = EmulatedSession(ir.from_proto(proto), pessimistic=pessimistic)
+    emulation = EmulatedSession(ir.from_proto(proto))
     emulated = emulation.run({"x": every})["y"].astype(np.float16)
     session = Session(proto.SerializeToString(), CUDA)
     on_gpu = session.run({"x": every})["y"]
@@ -77,7 +76,6 @@ def table(found: Mapping[str, Any]) -> str:
     named = ", ".join(f"`{name}` ({units:.0f})" for name, _, _, units, _ in found["far"])
     functions = {name: row for name, row in found["all_numbers"].items() if row["elements"]}
     near = sum(row["max_ulp"] <= 1 and not row["apart"] for row in functions.values())
-    inside = ", ".join(f"{name} {row['max_ulp']}" for name, row in found["pessimistic"].items() if row["elements"])
     apart = ", ".join(name for name, row in functions.items() if row["apart"])
     others = ", ".join(f"{name} {row['max_ulp']}" for name, row in functions.items() if row["max_ulp"] > 1)
     said = [
@@ -85,7 +83,6 @@ def table(found: Mapping[str, Any]) -> str:
         f"units of the largest number apart: {named}.",
         f"All FP16 numbers through {len(functions)} functions of one variable: {near} are at most one unit apart. Most",
         f"units of the others: {others}. NaN in one of the two alone: {apart or 'none'}.",
-        f"Under the pessimistic evaluation: {inside}.",
     ]
     return " ".join(said)
 
@@ -102,7 +99,6 @@ def main() -> None:
             functions[operator] = vars(every_number(operator))
         except StageError as error:
             functions[operator] = str(error)
-    pessimistic = {operator: vars(every_number(operator, pessimistic=True)) for operator in sorted(SPLIT)}
     for name, proto, inputs in cases(True):
         case = in_half(proto, inputs)
         reason = case if isinstance(case, str) else of_case(name, case, rows, found)
@@ -113,7 +109,6 @@ def main() -> None:
             "machine": probe(),
             "left_out": dict(left_out),
             "all_numbers": functions,
-            "pessimistic": pessimistic,
             **found,
         },
         "operators": {operator: vars(rows[operator]) for operator in sorted(rows)},

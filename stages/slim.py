@@ -6,8 +6,7 @@ from stages.frame import Report, Stage
 from truehalf.data.run_samples import run_samples
 from truehalf.files import MODEL_FILE
 from truehalf.ir.model_file import load_model
-from truehalf.slimming.check_feeds import check_feeds
-from truehalf.slimming.slim import slim
+from truehalf.slimming.slim import check_feeds_of, slim
 
 
 def run(stage: Stage) -> Report:
@@ -21,5 +20,5 @@ def run(stage: Stage) -> Report:
         config.slim,
         simplify=config.simplify,
         repair=config.repair.passes,
-        check_feeds=check_feeds(samples, load_model(source)),
+        check_feeds=check_feeds_of(samples, load_model(source)),
     ).to_json()

@@ -126,7 +126,7 @@ def convert(
         check_names(source, precision)  # before the work
         is_slimmed = "slim" not in skip and ranges is None and not precision.weights_as_inputs
         if is_slimmed:
-            WeightsApart(of_any_version=True)(source)  # feeds hold no weights
+            WeightsApart()(source)  # feeds hold no weights
         used, compared = None, []
         if samples is not None:
             used = model_samples(samples, source, spec_inside(source).image_input, preprocessing)

@@ -39,7 +39,7 @@ def test_stage_passes_the_file_on_without_simplify_and_repair(traced: Path, tmp_
 def test_stage_repairs_without_simplify(traced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnxslim, "slim", None)  # not called
     monkeypatch.setattr("stages.slim.run_samples", lambda *_: [])
-    monkeypatch.setattr("stages.slim.check_feeds", lambda *_: sampled_feeds())
+    monkeypatch.setattr("stages.slim.check_feeds_of", lambda *_: sampled_feeds())
     write_sampled(traced / "model.onnx")
     (traced / "io_spec.json").write_text('{"inputs": []}')
     run_stages(tmp_path, "precision=fp32", "simplify=false", stages=("slim",))

@@ -62,7 +62,7 @@ class Precision(Options):
     node_block_list: tuple[str, ...] = key((), "regular expressions of node names that stay FP32: '/decoder/.*MatMul'")
     scope_block_list: tuple[str, ...] = key((), "module scopes that stay FP32, e.g. 'decoder.layers.*.cross_attn'")
     pattern_block_list: tuple[str, ...] = key(
-        (), "patterns that stay FP32: 'MatMul -> Softmax' (a MatMul that feeds one), 'Add <- Conv', 'outputs:2'"
+        (), "patterns that stay FP32: 'MatMul -> Softmax' (a MatMul that feeds one), 'Add <- Conv'"
     )
     op_include_list: tuple[str, ...] = key((), "op types that run in FP16 although a rule or block list objects")
     node_include_list: tuple[str, ...] = key((), "node names that run in FP16 although a rule or block list objects")

@@ -18,27 +18,17 @@ class Chain:
     forward: bool
 
 
-@dataclass(frozen=True)
-class Position:
-    """`count` float operators from the graph's outputs or inputs on."""
-
-    of_outputs: bool
-    count: int
-
-
-def parse_pattern(text: str) -> Chain | Position:
+def parse_pattern(text: str) -> Chain:
     """Read an entry of a pattern list.
 
     Raises:
-        ValueError: with an example of each form.
+        ValueError: with an example of both forms.
     """
-    if position := re.fullmatch(r"(outputs|inputs)\s*:\s*([1-9]\d*)", text.strip()):
-        return Position(position[1] == "outputs", int(position[2]))
     for arrow in ("->", "<-"):
         op_types = tuple(part.strip() for part in text.split(arrow))
         if len(op_types) > 1 and all(re.fullmatch(r"[^\s<>]+", op_type) for op_type in op_types):
             return Chain(op_types, arrow == "->")
-    raise ValueError("is no pattern; expected 'MatMul -> Softmax', 'Add <- Conv' or a position such as outputs:2")
+    raise ValueError("is no pattern; expected 'MatMul -> Softmax' or 'Add <- Conv'")
 
 
 def problems_of_lists(section: Any) -> Iterator[str]:

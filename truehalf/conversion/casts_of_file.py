@@ -22,7 +22,7 @@ from truehalf.files import check_outputs
 from truehalf.ir.facts import is_op, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, read_proto, save_model, source_weights
-from truehalf.ir.proto.names import graphs_of
+from truehalf.ir.proto.forms import graphs_of
 from truehalf.ir.proto.plugins import as_in_file
 
 
@@ -33,8 +33,7 @@ def clean_casts(
 
     Args:
         model_path: may be unsorted and may hold the same node twice, as ONNX Runtime's float16 converter writes it.
-            Bodies of If, Loop and Scan are cleaned; functions of the model stay as they are, and their Casts do not
-            count.
+            Bodies of If, Loop and Scan are cleaned, functions are inlined.
         out_path: ONNX file to write, another one; inputs and outputs keep name, order and type. Where Casts read
             weights that are listed among the inputs (CenterFace, IR version 4), weights are inputs no longer.
         strict: keep to the rules that change no value at all; otherwise f32 -> f16 -> f32 loses its rounding.
@@ -51,7 +50,7 @@ def clean_casts(
     model = as_in_file(adopt_proto(proto, model_path))
     listed = (value for value in model.graph.inputs if value.is_initializer())
     if any(is_op(reader, "Cast") for value in listed for reader in value.consumers()):
-        WeightsApart(of_any_version=True)(model)
+        WeightsApart()(model)
     check_outputs({"out_path": out_path}, {"model_path": model_path}, source_weights(model))
     report = clean_model(model, strict=strict, fold_max_bytes=fold_max_bytes)
     save_model(model, out_path)

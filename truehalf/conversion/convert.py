@@ -192,7 +192,7 @@ def convert_model(
         InferTypes()(typed)
         return Conversion(model, [], False, Fp16Report(status="skipped", reason=reason, model=model_facts(typed)))
     if not precision.weights_as_inputs:
-        WeightsApart(of_any_version=True)(model)
+        WeightsApart()(model)
     taken_out = weights_taken_out(model)
     notes = [f"{said_of(taken_out)}; precision.weights_as_inputs=true leaves them inputs"] if taken_out else []
     notes += ToOpset(precision.opset)(model).notes()

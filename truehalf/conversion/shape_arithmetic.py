@@ -29,7 +29,6 @@ import onnx_ir as ir
 
 from truehalf.float16 import KEEP_FLOAT32
 from truehalf.ir.facts import all_nodes, is_op, label_of, reached, subgraphs
-from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import OpsetsOfSubgraphs
 from truehalf.ir.ops import Trait, has, row_of
 from truehalf.ir.slots import half_slots, schema_of
@@ -99,9 +98,6 @@ def float16_shape_arithmetic(model: ir.Model) -> list[str]:
     Args:
         model: as loaded. Of an output whose type the file does not state, what a Cast makes is known.
     """
-    if model.functions:
-        model = model.clone()
-        InlineFunctions()(model)
     OpsetsOfSubgraphs()(model)
     half = ir.DataType.FLOAT16
     return [

@@ -32,7 +32,6 @@ from truehalf.emulation.cumulative_sums import RULES
 from truehalf.emulation.half_nodes import NOT_SPLIT, split
 from truehalf.errors import StageError
 from truehalf.ir.facts import TYPE_ATTRIBUTES, cast_node, insert_after, is_op
-from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import Names
 from truehalf.ir.ops import Trait, has
 from truehalf.runtime.types import infer_types
@@ -45,7 +44,7 @@ def emulate(model: ir.Model) -> ir.Model:
     """The FP32 graph that computes what FP16 hardware computes for `model`; `model` itself is left as it is.
 
     Values keep their names, so that inner tensors of both graphs compare by name; graph inputs and outputs keep name,
-    order and shape, and those of type FLOAT16 become FLOAT. Functions are inlined.
+    order and shape, and those of type FLOAT16 become FLOAT.
 
     Returns:
         the graph. Its `meta["not_split"]` has, beside what `model` has there, each FP16 CumSum that was left, with the
@@ -55,7 +54,6 @@ def emulate(model: ir.Model) -> ir.Model:
         StageError: when the type of a value cannot be inferred, or a node depends on the bits of FP16.
     """
     emulated = model.clone()
-    InlineFunctions()(emulated)
     _infer_all_types(emulated)
     names = Names(emulated)
     emulated.meta[NOT_SPLIT] = model.meta.get(NOT_SPLIT, {}) | split(emulated, RULES, names)

@@ -46,14 +46,12 @@ class HalfNodes:
         node: what is replaced.
         opset: OPSET or more.
         nodes: in order.
-        notes: what could not be cut into blocks, in words.
     """
 
     def __init__(self, node: ir.Node, opset: int, names: Names) -> None:
         self.node = node
         self.opset = opset
         self.nodes: list[ir.Node] = []
-        self.notes: list[str] = []
         self._names = names
         self._stem = str(node.outputs[0].name)
 
@@ -200,7 +198,7 @@ Rule = Callable[[HalfNodes], list[ir.Value] | None]
 
 
 def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, str]:
-    """Replace the FP16 nodes that have a rule, in place; of those that were left, or are not split everywhere, why."""
+    """Replace the FP16 nodes that have a rule, in place; of those that were left, why."""
     opset = model.graph.opset_imports.get("", 0)
     left: dict[str, str] = {}
     for graph in list(model.graphs()):
@@ -208,8 +206,10 @@ def split(model: ir.Model, rules: dict[str, Rule], names: Names) -> dict[str, st
             rule = rules.get(node.op_type) if node.domain == "" else None
             if rule is None or not (is_half(node.inputs[:1]) and is_half(node.outputs)):
                 continue
-            if reasons := _split(node, graph, rule, HalfNodes(node, opset, names)):
-                left[label_of(node)] = reasons
+            try:
+                _split(node, graph, rule, HalfNodes(node, opset, names))
+            except NotSplitError as error:
+                left[label_of(node)] = str(error)
     return left
 
 
@@ -225,19 +225,13 @@ def raise_for_rules(model: ir.Model, rules: Iterable[str]) -> bool:
     return model.graph.opset_imports[""] == OPSET
 
 
-def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> str:
-    """Replace `node`; what could not be done, or nothing."""
+def _split(node: ir.Node, graph: ir.Graph, rule: Rule, build: HalfNodes) -> None:
     if build.opset < OPSET:
-        return f"opset {build.opset}: expected {OPSET} or more, and onnx cannot raise it"
-    try:
-        results = rule(build)
-    except NotSplitError as error:
-        return str(error)
-    if results is not None:
-        old = [value for value, _ in zip(node.outputs, results, strict=False) if value.name]
-        new = [result for value, result in zip(node.outputs, results, strict=False) if value.name]
+        raise NotSplitError(f"opset {build.opset}: expected {OPSET} or more, and onnx cannot raise it")
+    if (results := rule(build)) is not None:
+        pairs = [pair for pair in zip(node.outputs, results, strict=False) if pair[0].name]
+        old, new = zip(*pairs, strict=True)
         ir.convenience.replace_nodes_and_values(graph, node, [node], build.nodes, old, new)
-    return "; ".join(build.notes)
 
 
 def is_half(values: Iterable[ir.Value | None]) -> bool:

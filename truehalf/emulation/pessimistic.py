@@ -4,18 +4,16 @@
 blocks of 128 terms, each block rounded, and added up in FP16 one after the other (truehalf.emulation.half_nodes):
 
     Sum, Mean                        a + b + c + ..., divided by the number of inputs
-    ReduceMean, GlobalAveragePool    s(x) / n                  ReduceSum, ReduceL1    s(x), s(|x|)
-    ReduceSumSquare, ReduceL2        s(x * x), its Sqrt        ReduceLogSum(Exp)      Log(s(x)), Log(s(Exp(x)))
+    ReduceMean, GlobalAveragePool    s(x) / n                  ReduceSum              s(x)
+    ReduceSumSquare, ReduceL2        s(x * x), its Sqrt
     AveragePool                      sum of the window (one rounding), divided by its number of terms
     CumSum                           term by term, as in each evaluation (truehalf.emulation.cumulative_sums)
-    Attention                        the nodes that ONNX defines it by, its products and Softmax as above: logits beyond
+    Attention, Softmax, LogSoftmax   the nodes that ONNX defines them by, their products and sums as here: logits beyond
                                      FP16's largest are Inf
-    Softmax, LogSoftmax              d = x - max, e = Exp(d):  e / s(e),  d - Log(s(e))
     Layer-, Instance-, Group-,       d = x - s(x) / n, v = s(d * d) / n:  d * (1 / Sqrt(v + epsilon)) * scale + bias
-      RMS-, BatchNormalization       (RMS: d = x; Batch: mean and v are given)
+      RMSNormalization               (RMS: d = x)
     MatMul, Gemm, Conv,              blocks along the axis that is added up (truehalf.emulation.split_products)
       ConvTranspose, Einsum
-    Softplus, Mish, Elu, Selu        Exp, what is added to it, Log (truehalf.emulation.split_functions)
 
 each operation above being a node, so rounded. Types that a node states for its inside (stash_type) are overruled:
 engines have overruled them.
@@ -35,7 +33,7 @@ What this bounds, and what it does not:
 
 A sum of at most 128 terms is one block: a MatMul, Gemm, Conv, ConvTranspose or Einsum as short as that stays as it is.
 FP32 nodes, and nodes whose output is not FLOAT16, stay as they are. What else accumulates or multiplies elements inside
-(RNN, GRU, LSTM, LRN, LpNormalization, LpPool, GlobalLpPool, CumProd, interpolation, and scattering with a reduction),
+(RNN, GRU, LSTM, LRN, LpNormalization, LpPool, other Reduce operators, interpolation, scattering with a reduction),
 and what has not been judged, stays, too, and is listed.
 Other functions of one element (Gelu, Sigmoid, ...) are computed inside as `emulate` does: they accumulate no elements.
 """
@@ -46,64 +44,51 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
 
 from truehalf.emulation.cumulative_sums import RULES
-from truehalf.emulation.half_nodes import NOT_SPLIT, Rule, is_half, raise_for_rules, split
-from truehalf.emulation.split_functions import RULES as FUNCTIONS
-from truehalf.emulation.split_normalizations import (
-    batch_normalization,
-    group_normalization,
-    instance_normalization,
-    layer_normalization,
-)
-from truehalf.emulation.split_products import conv, einsum, gemm, matmul
-from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce, softmax
+from truehalf.emulation.half_nodes import NOT_SPLIT, OPSET, Rule, is_half, raise_for_rules, split
+from truehalf.emulation.split_normalizations import group_normalization, instance_normalization, layer_normalization
+from truehalf.emulation.split_products import product
+from truehalf.emulation.split_reductions import add, average_pool, global_average_pool, reduce
 from truehalf.ir.facts import all_nodes, is_op, label_of
-from truehalf.ir.inlining import InlineFunctions
 from truehalf.ir.normalize import InferTypes, Names
-from truehalf.ir.ops import TABLE, Trait, adds_up, with_trait
-from truehalf.ir.passes import Passes
+from truehalf.ir.ops import TABLE, adds_up
 
-_ATTENTION = "truehalf.attention"  # domain of functions that take its place
+_DEFINED = "truehalf.defined"  # domain of functions that take the place of nodes
+_BY_ONNX = ("Attention", "LogSoftmax", "Softmax")  # whose definition is FLOAT16 where they are
 
 
 _RULES: dict[str, Rule] = {
-    "Sum": add,
-    "Mean": add,
-    **{name: reduce for name in with_trait(Trait.ACCUMULATES) - {"ReduceProd"} if name.startswith("Reduce")},
+    **dict.fromkeys(("Sum", "Mean"), add),
+    **dict.fromkeys(("ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"), reduce),
     "GlobalAveragePool": global_average_pool,
     "AveragePool": average_pool,
     **RULES,
-    "Softmax": softmax,
-    "LogSoftmax": softmax,
     "LayerNormalization": layer_normalization,
     "RMSNormalization": layer_normalization,
     "InstanceNormalization": instance_normalization,
     "GroupNormalization": group_normalization,
-    "BatchNormalization": batch_normalization,
-    "MatMul": matmul,
-    "Gemm": gemm,
-    "Conv": conv,
-    "ConvTranspose": conv,
-    "Einsum": einsum,
-    **FUNCTIONS,
+    **dict.fromkeys(("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"), product),
 }
 
 
 def split_sums(model: ir.Model) -> ir.Model:
     """The graph with explicit sums; `model` itself is left as it is.
 
-    Values keep their names, inputs and outputs their types and order. Functions are inlined.
+    Values keep their names, inputs and outputs their types and order.
 
     Returns:
         The new graph. Its `meta["not_split"]` maps the FP16 nodes with sums that were left as they are, or were not cut
         into blocks everywhere, to the reason, in graph order; nodes without a name go by "<OpType> -> <first output>".
     """
     explicit = model.clone()
-    inferred = Passes(InlineFunctions(), InferTypes())
-    inferred(explicit)
-    if raise_for_rules(explicit, _RULES) or _spell_attentions(explicit):
-        inferred(explicit)
+    InferTypes()(explicit)
+    if raise_for_rules(explicit, [*_RULES, *_BY_ONNX]):
+        InferTypes()(explicit)
+    while _define(explicit):  # Attention's definition has a Softmax
+        InlinePass()(explicit)
+        InferTypes()(explicit)
     places = {label_of(node): i for i, node in enumerate(all_nodes(explicit))}
     left = {label_of(node): why for node in all_nodes(explicit) if (why := _unruled(node))}
     left |= split(explicit, _RULES, Names(explicit))
@@ -111,25 +96,31 @@ def split_sums(model: ir.Model) -> ir.Model:
     return explicit
 
 
-def _spell_attentions(model: ir.Model) -> bool:
-    """Calls of the function that ONNX defines it by, in place of each FP16 Attention; whether there are any."""
+def _define(model: ir.Model) -> bool:
+    """Calls of the function that ONNX defines it by, in place of each FP16 node of _BY_ONNX; whether there are any."""
     opset, names = model.graph.opset_imports.get("", 0), Names(model)
-    for number, node in enumerate(node for node in all_nodes(model) if is_op(node, "Attention")):
-        if not is_half(node.inputs[:1]):
+    for number, node in enumerate(node for node in all_nodes(model) if is_op(node, *_BY_ONNX)):
+        if opset < OPSET or not is_half(node.inputs[:1]):
             continue
         types = [None if value is None else value.type for value in node.inputs]
         texts = [b"" if each is None else ir.serde.serialize_type(each).SerializeToString() for each in types]
-        schema: Any = onnx.defs.get_schema("Attention", opset, "")
-        body = schema.get_context_dependent_function(ir.to_proto(node).SerializeToString(), texts)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, "")
+        version = max(each for each in schema.context_dependent_function_opset_versions if each <= opset)
+        written = ir.to_proto(node).SerializeToString()
+        body = schema.get_context_dependent_function_with_opset_version(version, written, texts)
         proto = onnx.FunctionProto.FromString(body)
+        del proto.opset_import[:]
+        proto.opset_import.add(version=opset)
         del proto.output[len(node.outputs) :]
         made = {name for each in proto.node for name in each.output}
         missing = [name for name in proto.output if name not in made]  # optional ones, which nothing reads
         proto.node.extend(onnx.helper.make_node("Identity", [proto.input[0]], [name]) for name in missing)
-        proto.domain, proto.name = _ATTENTION, f"Attention{number}"
+        for each in proto.node:
+            each.name = f"{label_of(node)}/{each.op_type}"
+        proto.domain, proto.name = _DEFINED, f"{node.op_type}{number}"
         function = ir.serde.deserialize_function(proto)
         model.functions[function.identifier()] = function
-        node.domain, node.op_type = _ATTENTION, proto.name
+        node.domain, node.op_type = _DEFINED, proto.name
         for value in node.outputs:
             value.name = value.name or names.fresh("not_read")
     return bool(model.functions)

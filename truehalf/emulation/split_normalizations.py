@@ -53,18 +53,6 @@ def group_normalization(build: HalfNodes) -> list[ir.Value]:
     return [_scaled(build, whole, [_per_channel(build, value, len(dims)) for value in node.inputs[1:]])]
 
 
-def batch_normalization(build: HalfNodes) -> list[ir.Value]:
-    node = build.node
-    source, dims = source_of(build)
-    if node.attributes.get_int("training_mode", 0):
-        raise NotSplitError("BatchNormalization in training mode")
-    if any(value is None or value.dtype != HALF for value in node.inputs):
-        raise NotSplitError("BatchNormalization with parameters that are not FLOAT16")
-    scale, bias, mean, variance = (_per_channel(build, value, len(dims)) for value in node.inputs[1:5])
-    inverse = _inverse_root(build, variance)
-    return [_scaled(build, build.op("Mul", build.op("Sub", source, mean), inverse), [scale, bias])]
-
-
 def _normalized(build: HalfNodes, value: ir.Value, dims: Sequence[int | None], axes: Sequence[int]) -> ir.Value:
     centred = build.op("Sub", value, build.mean(value, dims, axes))
     return build.op("Mul", centred, _inverse_deviation(build, centred, dims, axes))

@@ -32,12 +32,6 @@ def reduce(build: HalfNodes) -> list[ir.Value] | None:
             result = build.mean(source, dims, axes)
         case "ReduceSum":
             result = build.total(source, dims, axes)
-        case "ReduceL1":
-            result = build.total(build.op("Abs", source), dims, axes)
-        case "ReduceLogSum":
-            result = build.op("Log", build.total(source, dims, axes))
-        case "ReduceLogSumExp":
-            result = build.op("Log", build.total(build.op("Exp", source), dims, axes))
         case _:
             result = build.total(build.op("Mul", source, source), dims, axes)
             result = build.op("Sqrt", result) if node.op_type == "ReduceL2" else result
@@ -82,15 +76,3 @@ def average_pool(build: HalfNodes) -> list[ir.Value]:
         return [build.divided(total, math.prod(kernel))]
     present = build.op("Expand", build.half(1), build.shape(source))
     return [build.op("Div", total, build.op("Conv", present, ones, group=channels, **attributes))]
-
-
-def softmax(build: HalfNodes) -> list[ir.Value]:
-    node = build.node
-    source, dims = source_of(build)
-    axis = node.attributes.get_int("axis", -1) % len(dims)
-    shifted = build.op("Sub", source, build.reduced("ReduceMax", source, [axis]))
-    powers = build.op("Exp", shifted)
-    total = build.total(powers, dims, [axis])
-    if node.op_type == "LogSoftmax":
-        return [build.op("Sub", shifted, build.op("Log", total))]
-    return [build.op("Div", powers, total)]

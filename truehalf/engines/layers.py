@@ -11,7 +11,6 @@ Names come from the model and may hold any character, so lines are read by their
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
 import tempfile
@@ -27,7 +26,7 @@ from truehalf.ir.facts import all_nodes, label_of, name_of
 from truehalf.ir.model_file import read_proto
 from truehalf.ir.model_forms import ModelFile
 from truehalf.ir.proto.data_files import data_file
-from truehalf.ir.proto.names import proto_graphs
+from truehalf.ir.proto.forms import proto_graphs
 from truehalf.ir.selectors import scope_of
 from truehalf.patterns import Finding
 from truehalf.runtime.tensorrt import LAYERS, BuildRefusal
@@ -82,7 +81,7 @@ def named_file(file: ModelFile, nodes: Mapping[str, ir.Node]) -> Iterator[Path]:
         yield file.path
         return
     proto = read_proto(file.path)
-    for graph in itertools.chain.from_iterable(map(proto_graphs, (proto.graph, *proto.functions))):
+    for graph in proto_graphs(proto.graph):
         for node in graph.node:
             node.name = told.get(node.output[0] if node.output else "", node.name)
     with tempfile.TemporaryDirectory(prefix="truehalf-") as folder:

@@ -136,7 +136,7 @@ def trace(
             facts, fed = partial(_compared, replace(subject, path=written, spec=spec)), [example, *check_feeds]
         else:
             model, fed = given, list(check_feeds)
-            WeightsApart(of_any_version=True)(model)
+            WeightsApart()(model)
             InferTypes()(model)
             check_names(model, spec)
             spec = attach(model, spec, {})

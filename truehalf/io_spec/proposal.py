@@ -420,7 +420,7 @@ def may_detect(model: ir.Model) -> bool:
     non-maximum suppression, without an axis of images; not of a model that draws random numbers, of which a run before
     the comparison would take some.
     """
-    if any(has(node, Trait.RANDOM) for node in all_nodes(model, functions=True)):
+    if any(has(node, Trait.RANDOM) for node in all_nodes(model)):
         return False
     shapes = [lengths_of(value) for value in model.graph.outputs]
     return any(

@@ -1,25 +1,23 @@
 """Arithmetic of a node, and the number of terms that one element of its output adds up.
 
     depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w
-    depth(ReduceSum) = elements per output         depth(LayerNormalization) = elements per mean
+    depth(ReduceSum) = elements per output
 
-Matrix products, convolutions, attention, recurrences, Reduce operators, Softmax, layer and instance normalization
-count; all others are 1 deep and cost one operation for each element that they write. Unknown dimensions count 1.
+Matrix products, convolutions, attention, recurrences and Reduce operators count; all others are 1 deep and cost one
+operation for each element that they write. Unknown dimensions count 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from truehalf.ir.facts import constant_of, opset_of
+from truehalf.ir.facts import constant_of
 from truehalf.ir.ops import Trait, has
 
 Shapes = Mapping[ir.Value, tuple[int, ...]]
-
-_SOFTMAX_OVER_ONE_AXIS = 13  # before, Softmax flattened everything from its axis on
 
 
 def reduction_depth(node: ir.Node, shapes: Shapes | None = None) -> int:
@@ -87,17 +85,6 @@ class _Seen:
     def number(self, name: str, default: int) -> int:
         return self.node.attributes.get_int(name, default)
 
-    def numbers(self, name: str) -> Sequence[int]:
-        """Of an attribute; none where it is absent."""
-        numbers: Sequence[int] = self.node.attributes.get_ints(name, ())
-        return numbers
-
-
-def _over(shape: tuple[int, ...], axes: Sequence[int]) -> int:
-    """Elements along some axes."""
-    wanted = {axis % len(shape) for axis in axes if -len(shape) <= axis < len(shape)}
-    return math.prod(shape[axis] for axis in wanted)
-
 
 # --- matrix products and convolutions ---------------------------------------------------------------------------------
 
@@ -116,11 +103,7 @@ def _gemm(seen: _Seen) -> int:
 
 
 def _conv(seen: _Seen) -> int:
-    weight = seen.of(1)
-    if weight:
-        return math.prod(weight[1:])
-    channels = seen.of(0)[1:2]
-    return math.prod(channels) // max(1, seen.number("group", 1)) * math.prod(seen.numbers("kernel_shape"))
+    return math.prod(seen.of(1)[1:])
 
 
 def _conv_transpose(seen: _Seen) -> int:
@@ -130,21 +113,15 @@ def _conv_transpose(seen: _Seen) -> int:
 
 
 def _einsum(seen: _Seen) -> int:
-    """Sizes of the letters that the output lacks. What an ellipsis stands for, and is lost, counts too."""
+    """Sizes of the letters that the output lacks; it has what an ellipsis stands for."""
     left, arrow, right = seen.node.attributes.get_string("equation", "").replace(" ", "").partition("->")
     sizes: dict[str, int] = {}
     for index, term in enumerate(left.split(",")):
-        head, dots, tail = term.partition("...")
-        shape = seen.of(index)
-        if len(shape) < len(head) + len(tail):
-            continue
-        letters = [*head, *(f"...{i}" for i in range(len(shape) - len(head) - len(tail), 0, -1) if dots), *tail]
-        for letter, size in zip(letters, shape, strict=False):
+        head, _, tail = term.partition("...")
+        for letter, size in (*zip(head, seen.of(index)), *zip(tail[::-1], seen.of(index)[::-1])):  # noqa: B905
             sizes[letter] = max(size, sizes.get(letter, 1))
-    if not arrow:  # then the output holds the letters that occur once, and the ellipsis
-        right = "..." + "".join(letter for letter in set(left) if left.count(letter) == 1)
     return math.prod(
-        size for letter, size in sizes.items() if ("..." not in right if letter[0] == "." else letter not in right)
+        size for letter, size in sizes.items() if letter not in right and (arrow or left.count(letter) > 1)
     )
 
 
@@ -189,30 +166,9 @@ def _product_flops(seen: _Seen) -> float:
     return 2.0 * max(1, _DEPTHS[seen.node.op_type](seen)) * seen.elements(seen.node.outputs[0])
 
 
-# --- sums, means and norms --------------------------------------------------------------------------------------------
-
-
 def _reduce(seen: _Seen) -> int:
-    shape = seen.of(0)
-    axes = reduced_axes(seen.node)
-    return math.prod(shape) if axes is None else _over(shape, axes)
-
-
-def _softmax(seen: _Seen) -> int:
-    shape = seen.of(0)
-    if opset_of(seen.node, _SOFTMAX_OVER_ONE_AXIS) < _SOFTMAX_OVER_ONE_AXIS:
-        axis = seen.number("axis", 1)
-        return math.prod(shape[axis:] if axis >= 0 else shape[axis % max(1, len(shape)) :])
-    return _over(shape, [seen.number("axis", -1)])
-
-
-def _norm_from_axis(seen: _Seen) -> int:
-    shape = seen.of(0)
-    return math.prod(shape[seen.number("axis", -1) % max(1, len(shape)) :])
-
-
-def _instance_norm(seen: _Seen) -> int:
-    return math.prod(seen.of(0)[2:])
+    shape, axes = seen.of(0), reduced_axes(seen.node)
+    return math.prod(shape if axes is None else (shape[axis] for axis in axes if -len(shape) <= axis < len(shape)))
 
 
 _DEPTHS: dict[str, Callable[[_Seen], int]] = {
@@ -224,9 +180,6 @@ _DEPTHS: dict[str, Callable[[_Seen], int]] = {
         ("Einsum", _einsum),
         ("GRU LSTM RNN", _recurrent),
         ("Gemm", _gemm),
-        ("GlobalAveragePool InstanceNormalization", _instance_norm),
-        ("LayerNormalization RMSNormalization", _norm_from_axis),
-        ("LogSoftmax Softmax", _softmax),
         ("MatMul", _matmul),
         ("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare", _reduce),
     )

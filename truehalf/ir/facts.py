@@ -37,17 +37,9 @@ def cloned(model: ir.Model) -> ir.Model:
     return made
 
 
-def all_nodes(model: ir.Model, functions: bool = False) -> Iterator[ir.Node]:
-    """Nodes of the graph and of its subgraphs, in order; with `functions` those of functions, too."""
-    yield from ir.traversal.RecursiveGraphIterator(model.graph)
-    for function in model.functions.values() if functions else ():
-        yield from ir.traversal.RecursiveGraphIterator(function.graph)
-
-
-def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
-    """The graph, functions, and the graphs in them."""
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        yield from (graph, *graph.subgraphs())
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Nodes of the graph and of its subgraphs, in order."""
+    return iter(ir.traversal.RecursiveGraphIterator(model.graph))
 
 
 def subgraphs(node: ir.Node) -> list[ir.Graph]:
@@ -271,10 +263,10 @@ def model_facts(model: ir.Model, path: Path | str | None = None) -> ModelFacts:
 
 def holds_fp16(model: ir.Model) -> bool:
     """Whether anything in the model is FLOAT16: a value, an initializer, a tensor in an attribute, or a type that a
-    node is asked to make; in subgraphs and functions, too.
+    node is asked to make; in subgraphs, too.
     """
     half = ir.DataType.FLOAT16
-    for graph in all_graphs(model):
+    for graph in model.graphs():
         if any(half in (value.dtype, value.const_value and value.const_value.dtype) for value in values_of(graph)):
             return True
         if any(_makes(attribute, half) for node in graph for attribute in node.attributes.values()):
@@ -283,8 +275,6 @@ def holds_fp16(model: ir.Model) -> bool:
 
 
 def _makes(attribute: ir.Attr, dtype: ir.DataType) -> bool:
-    if attribute.is_ref():
-        return False
     if attribute.type == ir.AttributeType.TENSOR:
         return attribute.as_tensor().dtype == dtype
     return attribute.type == ir.AttributeType.INT and attribute.name in TYPE_ATTRIBUTES and attribute.as_int() == dtype

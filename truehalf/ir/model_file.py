@@ -6,12 +6,9 @@ the other, so that a model larger than memory passes through.
 
 from __future__ import annotations
 
-import contextlib
-import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from truehalf.errors import StageError, first_line
 from truehalf.files import destination, explain, written_whole
@@ -23,8 +20,7 @@ if TYPE_CHECKING:
 
 _EXTERNAL_DATA_FROM = 1_000_000_000  # bytes of weights; protobuf messages end at 2 GiB and are built in memory
 _GRAPH_ALONE = 32_000_000  # bytes; a larger file holds its weights itself, or in <name>.data
-_INSIDE_BELOW = 256  # bytes; a weight that small stays in the model file
-_ALIGN_FROM, _PAGE = 1 << 20, 4096  # bytes; larger weights start on a page, so that readers can map them
+_INSIDE_UP_TO = 256  # bytes; a weight that small stays in the model file
 PRECISION_KEY = "truehalf.precision"  # of what made the file FP16, there
 UNFUSED_KEY = "truehalf.unfused_attention"  # JSON: by name of a Softmax, what rules out its fused kernel
 _SOURCE = "truehalf.source"  # keys of ir.Model.meta
@@ -48,26 +44,18 @@ def read_proto(path: Path | str) -> onnx.ModelProto:
         StageError: when the file is missing, truncated or no ONNX model.
     """
     import onnx
-    import onnx.parser
-    from google.protobuf import json_format, text_format
-    from google.protobuf.message import DecodeError
 
     path = Path(path)
     if not path.is_file():
-        if path.exists():
-            kind = "a folder" if path.is_dir() else "no regular file"
-            raise StageError("wrong-file", f"{path}: {kind}; expected an ONNX model")
-        raise StageError("file-missing", f"{path}: no such file; expected an ONNX model")
+        code, kind = ("wrong-file", "no regular file") if path.exists() else ("file-missing", "no such file")
+        raise StageError(code, f"{path}: {kind}; expected an ONNX model")
     try:
         return onnx.load(path, load_external_data=False)
     except OSError as error:
         raise StageError(
             "file-unreadable", f"{path}: {error.strerror or error}; expected an ONNX model that can be read"
         ) from error
-    except (
-        *(DecodeError, json_format.ParseError, text_format.ParseError, onnx.parser.ParseError),
-        *(ValueError, TypeError, KeyError, AttributeError, RuntimeError),
-    ) as error:
+    except Exception as error:  # of protobuf, JSON, ONNX's text
         raise _no_model(path, error) from error
 
 
@@ -79,10 +67,10 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str, image: str | None = No
     """
     import onnx_ir as ir
 
-    from truehalf.ir.proto.forms import restate
-    from truehalf.ir.proto.names import check_names
+    from truehalf.ir.normalize import sort_nodes
+    from truehalf.ir.proto.forms import restated
     from truehalf.ir.proto.one_image import give_axis
-    from truehalf.ir.proto.plugins import BEHIND, take_out
+    from truehalf.ir.proto.plugins import take_out
 
     path = Path(path)
     if not proto.graph.node and not proto.graph.output:
@@ -90,42 +78,56 @@ def adopt_proto(proto: onnx.ModelProto, path: Path | str, image: str | None = No
             "file-unreadable", f"{path}: expected an ONNX model, got an empty one ({proto.ByteSize()} bytes)"
         )
     follow_links(proto, path)
+    has_functions = bool(proto.functions)
     try:
-        check_names(proto, path)
-        restated = restate(proto, path)
-        behind = take_out(proto)
-        model, tail = ir.from_proto(proto), None if behind is None else ir.from_proto(behind)
-    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError) as error:
+        model = sort_nodes(ir.from_proto(restated(proto, path)))
+        weights = _hold_weights(model, path.absolute())
+    except StageError:
+        raise
+    except Exception as error:  # onnx_ir raises what it likes
         raise _no_model(path, error) from error
-    weights = _adopt(model, path)
-    if tail is not None:
-        weights |= _adopt(tail, path)
-    is_linked = bool(weights) and path.is_symlink()
     model.meta[_SOURCE] = path.absolute(), weights
-    model.meta[_RESTATED] = give_axis(model, image) or restated or tail is not None or is_linked
-    model.meta[BEHIND] = tail
+    is_linked = bool(weights) and path.is_symlink()
+    model.meta[_RESTATED] = any([take_out(model), give_axis(model, image), has_functions, is_linked])
     return model
 
 
-def _adopt(model: ir.Model, path: Path) -> frozenset[str]:
-    """Sort the nodes of a model that was read, check its external data, hold its weights; the files of these."""
+def _hold_weights(model: ir.Model, path: Path) -> frozenset[str]:
+    """Check the external data of a model that was read, and hold the weights of its file as arrays: a tensor of a proto
+    copies its bytes whenever it is read, and keeps the whole proto in memory.
+
+    Returns:
+        the real paths of the files of external data.
+    """
+    import numpy as np
     import onnx_ir as ir
 
-    from truehalf.ir.normalize import sort_nodes
-    from truehalf.ir.proto.tensors import hold_as_arrays, tensors_of
+    from truehalf.ir.facts import all_nodes, is_op
 
-    sort_nodes(model)
-    if "ai.onnx" in model.graph.opset_imports:  # the long name of the domain "", which nodes are read with
-        model.graph.opset_imports.setdefault("", model.graph.opset_imports.pop("ai.onnx"))
     files: dict[str, int] = {}
-    path = path.absolute()
-    for tensor in tensors_of(model):
+
+    def held(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
         if isinstance(tensor, ir.ExternalTensor):
             tensor.base_dir = data_folder(path)
             _check_external(tensor, path, files)
-        elif isinstance(tensor, ir.TensorProtoTensor):
-            _check_size(tensor, path)
-    hold_as_arrays(model)
+            return tensor
+        if not isinstance(tensor, ir.TensorProtoTensor) or not tensor.raw.HasField("raw_data"):
+            return tensor
+        return ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name, doc_string=tensor.doc_string)
+
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = held(value.const_value)
+    for node in all_nodes(model):
+        if is_op(node, "Constant") and len(node.attributes) != 1:
+            raise ValueError(f"node {node.name!r} (Constant) has {len(node.attributes)} values, expected one")
+        for name, attribute in list(node.attributes.items()):
+            if attribute.type == ir.AttributeType.TENSOR:
+                tensor = held(attribute.as_tensor())
+                if isinstance(tensor, ir.ExternalTensor):  # only initializers are written to <name>.data
+                    tensor = ir.Tensor(np.array(tensor.numpy()), tensor.dtype, name=tensor.name)
+                node.attributes[name] = ir.AttrTensor(name, tensor, doc_string=attribute.doc_string)
     return frozenset(map(os.path.realpath, files))
 
 
@@ -194,19 +196,6 @@ def _no_model(path: Path, error: BaseException) -> StageError:
     )
 
 
-def _check_size(tensor: ir.TensorProtoTensor, path: Path) -> None:
-    if tensor.dtype == 0:
-        raise StageError("file-unreadable", f"{path}: tensor {tensor.name!r}: expected an element type, got none")
-    if not tensor.raw.HasField("raw_data"):
-        return
-    got, expected = len(tensor.raw.raw_data), math.ceil(tensor.dtype.itemsize * math.prod(tensor.raw.dims))
-    if got != expected:
-        raise StageError(
-            "file-unreadable",
-            f"{path}: tensor {tensor.name!r}: expected {expected} bytes, by type and shape, got {got}",
-        )
-
-
 def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]) -> None:
     """Refuse a tensor whose external data is not there; `files` holds the sizes of the files that were looked at."""
     named = f"{path}: external data file {str(tensor.location)!r} of tensor {tensor.name!r}"
@@ -227,11 +216,6 @@ def _check_external(tensor: ir.ExternalTensor, path: Path, files: dict[str, int]
             )
         files[tensor.path] = file.stat().st_size
     start, stop = tensor.offset or 0, (tensor.offset or 0) + tensor.nbytes
-    if tensor.length not in (None, 0, tensor.nbytes):
-        raise StageError(
-            "file-unreadable",
-            f"{named}: expected {tensor.nbytes} bytes, by type and shape, got a length of {tensor.length}",
-        )
     if not 0 <= start <= stop <= files[tensor.path]:
         raise StageError(
             "file-unreadable",
@@ -252,71 +236,11 @@ def _refuse_to_replace_source(model: ir.Model, path: Path, file: Path) -> None:
 
 def _write_model(model: ir.Model, path: Path) -> None:
     """Write a model whose tensors may lie anywhere; the model stays as it is."""
-    import onnx
     import onnx_ir as ir
 
-    values = {value: value.const_value for graph in model.graphs() for value in graph.initializers.values()}
-    tensors = {value: tensor for value, tensor in values.items() if tensor is not None}
-    outside = sum(tensor.nbytes for tensor in tensors.values()) > _EXTERNAL_DATA_FROM
-    try:
-        if outside:
-            with path.with_name(f"{path.name}.data").open("wb") as file:
-                for value, tensor in tensors.items():
-                    if tensor.dtype != ir.DataType.STRING and tensor.nbytes >= _INSIDE_BELOW:
-                        value.const_value = _write_weight(value, tensor, file, f"{path.name}.data")
-        for value, tensor in tensors.items():
-            if value.const_value is tensor and isinstance(tensor, ir.ExternalTensor):
-                value.const_value = _inside(tensor)
-        with _attributes_inside(model):
-            onnx.save(ir.to_proto(model), path)
-    finally:
-        for value, tensor in tensors.items():
-            value.const_value = tensor
-
-
-def _write_weight(value: ir.Value, tensor: ir.TensorProtocol, file: BinaryIO, location: str) -> ir.ExternalTensor:
-    import onnx_ir as ir
-
-    if tensor.nbytes >= _ALIGN_FROM:
-        file.seek(-file.tell() % _PAGE, os.SEEK_CUR)
-    offset = file.tell()
-    if isinstance(tensor, (ir.ExternalTensor, ir.LazyTensor)):  # these write themselves in parts
-        tensor.tofile(file)
+    weights = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
+    if sum(weight.nbytes for weight in weights if weight is not None) > _EXTERNAL_DATA_FROM:
+        data = f"{path.name}.data"  # on pages, so that readers can map it
+        ir.save(model, path, external_data=data, size_threshold_bytes=_INSIDE_UP_TO, alignment=4096)
     else:
-        file.write(tensor.tobytes())
-    assert file.tell() - offset == tensor.nbytes
-    dtype, shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
-    return ir.ExternalTensor(location, offset, tensor.nbytes, dtype, shape=shape, name=value.name or "")
-
-
-def _inside(tensor: ir.ExternalTensor) -> ir.LazyTensor:
-    """The tensor as one that is stored in the model file."""
-    import onnx_ir as ir
-
-    return ir.LazyTensor(lambda: tensor, tensor.dtype, tensor.shape, name=tensor.name)
-
-
-@contextlib.contextmanager
-def _attributes_inside(model: ir.Model) -> Iterator[None]:
-    """External data of attributes stored in the model file: only initializers go to <name>.data."""
-    import onnx_ir as ir
-
-    from truehalf.ir.facts import all_nodes
-    from truehalf.ir.proto.tensors import attribute_tensors
-
-    replaced: list[tuple[ir.Node, ir.Attr]] = []
-    for node in all_nodes(model, functions=True):
-        for attribute in list(node.attributes.values()):
-            tensors = attribute_tensors(attribute)
-            if any(isinstance(tensor, ir.ExternalTensor) for tensor in tensors):
-                stored = [_inside(tensor) if isinstance(tensor, ir.ExternalTensor) else tensor for tensor in tensors]
-                single = attribute.type == ir.AttributeType.TENSOR
-                replaced.append((node, attribute))
-                node.attributes[attribute.name] = (
-                    ir.AttrTensor(attribute.name, stored[0]) if single else ir.AttrTensors(attribute.name, stored)
-                )
-    try:
-        yield
-    finally:
-        for node, attribute in replaced:
-            node.attributes[attribute.name] = attribute
+        ir.save(ir.external_data.load_to_model(model.clone()), path)

@@ -16,10 +16,11 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError
-from truehalf.ir.facts import cloned, fixed_batches, model_facts
-from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
-from truehalf.ir.normalize import NORMALIZE, sort_nodes
+from truehalf.ir.facts import cloned, fixed_batches
+from truehalf.ir.model_file import adopt_proto, is_restated, load_model, model_size_mb, read_proto, save_model
+from truehalf.ir.normalize import TYPED, sort_nodes
 from truehalf.ir.proto.data_files import data_file, external_files
+from truehalf.ir.proto.forms import WEIGHTS_APART_FROM
 from truehalf.ir.proto.plugins import as_in_file
 
 
@@ -37,15 +38,15 @@ class ModelFile:
     path: Path
 
     @cached_property
-    def proto(self) -> onnx.ModelProto:
-        """The content, external data left on disk; who changes it changes a copy. `model` is made of it."""
-        return read_proto(self.path)
+    def _read(self) -> tuple[ir.Model, list[str]]:
+        proto = read_proto(self.path)
+        external = external_files(proto)
+        return adopt_proto(proto, self.path), external
 
     @cached_property
     def model(self) -> ir.Model:
         """The content, external data left on disk; who changes it changes a clone, or is its last reader."""
-        _ = self.external  # while the content is whole: plugins and their weights are taken out
-        return adopt_proto(self.proto, self.path)
+        return self._read[0]
 
     @cached_property
     def written(self) -> ir.Model:
@@ -57,10 +58,8 @@ class ModelFile:
         """As `written`, with the types of all values, as far as they can be inferred; files of other tools may state
         none.
         """
-        if not model_facts(self.written)["untyped_nodes"]:
-            return self.written
         model = cloned(self.written)
-        NORMALIZE(model)
+        TYPED(model)
         return model
 
     @cached_property
@@ -68,23 +67,20 @@ class ModelFile:
         """What ONNX Runtime runs: the file, or the model in memory where it does not take the file's form."""
         return self.model if is_restated(self.model) else self.path
 
-    @cached_property
+    @property
     def external(self) -> list[str]:
         """Names of its files of external data, as the file has them."""
-        return external_files(self.proto)
+        return self._read[1]
 
-    @cached_property
+    @property
     def data(self) -> list[Path]:
         """Its files of external data."""
-        files = [data_file(self.path, name) for name in self.external]
-        if not all(file.is_file() for file in files):
-            _ = self.model  # whose error says which is missing
-        return files
+        return [data_file(self.path, name) for name in self.external]
 
     @property
     def size_mb(self) -> float:
         """Size with its files of external data, in 10^6 bytes."""
-        return sum(file.stat().st_size for file in (self.path, *self.data)) / 1e6
+        return model_size_mb(self.path)
 
     @cached_property
     def digest(self) -> str:
@@ -125,7 +121,10 @@ def as_ir(model: Model) -> ir.Model:
     if isinstance(model, ModelFile):
         model = model.model
     if isinstance(model, ir.Model):
-        return cloned(sort_nodes(as_in_file(model)))
+        model = cloned(sort_nodes(as_in_file(model)))
+        if not model.functions and (model.ir_version or WEIGHTS_APART_FROM) >= WEIGHTS_APART_FROM:
+            return model
+        model = ir.to_proto(ir.external_data.load_to_model(model))
     if not isinstance(model, onnx.ModelProto):
         expected = "a path, an onnx.ModelProto or an onnx_ir.Model"
         raise StageError("wrong-type", f"model: expected {expected}, got {type(model).__name__}")

@@ -1,16 +1,14 @@
 """The forms that other passes rely on, and sizes at the shapes that a model will run with (`concrete_shapes`).
 
-    NORMALIZE    nodes are sorted, names of nodes are there and unique, types of values are known (TYPED: not all sizes)
+    NORMALIZE    names of nodes are there and unique, types of values are known (TYPED: not all sizes)
     PREPARE      the form in which graphs are measured, judged and converted; constants are alike, too:
-                     function calls                     inlined
                      Constant nodes of float32          initializers of the same name, in subgraphs, too (not sparse)
-                     weights listed among the inputs    no inputs (until IR version 3 all of them had to stand there)
 
-None of it changes what a model computes. Names that are there and unique stay; a sorted graph keeps its order.
+None of it changes what a model computes. Names that are there and unique stay. Nodes are sorted when a model is read.
 
-onnx_ir's passes are used where they give the same. TopologicalSortPass names no cycle, and sorts functions; NameFixPass
-renames values, too; ShapeInferencePass overwrites shapes of outputs, and confuses subgraphs with equal names;
-LiftConstantsToInitializersPass lifts the integers that shapes are computed from.
+onnx_ir's passes are used where they give the same. NameFixPass renames values; ShapeInferencePass overwrites shapes
+of outputs, and confuses subgraphs with equal names; LiftConstantsToInitializersPass lifts the integers that shapes are
+computed from.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes, all_values, is_op, is_typed, label_of, name_of, subgraphs, values_of
-from truehalf.ir.inlining import InlineFunctions, WeightsApart
 from truehalf.ir.passes import Done, Pass, Passes
 
 _Shapes = dict[ir.Value, tuple[int, ...]]
@@ -48,15 +45,6 @@ class Names:
             name = f"{wanted}_{self._next[wanted]}"
         self._taken.add(name)
         return name
-
-
-class SortNodes(Pass):
-    """Sorts the nodes, as `sort_nodes`; a sorted graph stays as it is."""
-
-    def edit(self, model: ir.Model, done: Done) -> None:
-        before = list(all_nodes(model))
-        sort_nodes(model)
-        done.counts["moved"] += sum(one is not other for one, other in zip(before, all_nodes(model), strict=True))
 
 
 class NameNodes(Pass):
@@ -142,9 +130,9 @@ class LiftConstants(Pass):
                 done.counts["lifted"] += 1
 
 
-NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfSubgraphs())
-TYPED = Passes(SortNodes(), NameNodes(), InferTypes(missing=True), OpsetsOfSubgraphs())
-PREPARE = Passes(InlineFunctions(), WeightsApart(), LiftConstants(lambda dtype: dtype == ir.DataType.FLOAT), NORMALIZE)
+NORMALIZE = Passes(NameNodes(), InferTypes(), OpsetsOfSubgraphs())
+TYPED = Passes(NameNodes(), InferTypes(missing=True), OpsetsOfSubgraphs())
+PREPARE = Passes(LiftConstants(lambda dtype: dtype == ir.DataType.FLOAT), NORMALIZE)
 
 
 def concrete_shapes(
@@ -246,42 +234,19 @@ def rename(model: ir.Model, names: Mapping[ir.Value, str]) -> None:
 
 
 def proto_without_weights(model: ir.Model, integers: bool = False) -> onnx.ModelProto:
-    """The model with type and shape of its weights only, but with the small constants that shapes depend on; with
-    `integers` all constants of integers.
-    """
-    with without_weights(model, integers):
-        return ir.to_proto(model)
-
-
-@contextlib.contextmanager
-def without_weights(model: ir.Model, integers: bool = False) -> Iterator[None]:
-    """Weights beyond 1000 bytes, in subgraphs and Constant nodes too, replaced by a mention of external data; with
-    `integers`, only those of floats.
+    """The model whose initializers beyond 1000 bytes are replaced by a mention of external data: shapes depend on small
+    ones; with `integers` only those of floats are.
     """
     whole = {ir.DataType.INT64, ir.DataType.INT32} if integers else set()
     values = [value for graph in model.graphs() for value in graph.initializers.values()]
     tensors = {value: value.const_value for value in values if value.const_value is not None}
-    constants = {node: attribute for node in all_nodes(model) if (attribute := _large_constant(node)) is not None}
     try:
         for value, tensor in tensors.items():
             value.const_value = tensor if tensor.dtype in whole else _mention(tensor, value.name or "")
-        for node, attribute in constants.items():
-            if attribute.as_tensor().dtype not in whole:
-                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _mention(attribute.as_tensor(), ""))
-        yield
+        return ir.to_proto(model)
     finally:
         for value, tensor in tensors.items():
             value.const_value = tensor
-        for node, attribute in constants.items():
-            node.attributes[attribute.name] = attribute
-
-
-def _large_constant(node: ir.Node) -> ir.Attr | None:
-    attribute = node.attributes.get("value") if node.op_type == "Constant" and node.domain == "" else None
-    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.TENSOR:
-        return None
-    tensor = attribute.as_tensor()
-    return attribute if tensor.nbytes > _SMALL or isinstance(tensor, ir.ExternalTensor) else None
 
 
 def _mention(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
@@ -297,28 +262,15 @@ def sort_nodes(model: ir.Model) -> ir.Model:
     Raises:
         StageError: when there is a cycle, naming a node on it. Nothing is deleted.
     """
-    try:
-        for graph in (model.graph, *(function.graph for function in model.functions.values())):
-            graph.sort()
-    except ValueError:
-        check_acyclic(model)
-        raise
-    return model
-
-
-def check_acyclic(model: ir.Model) -> None:
-    """Check that no node of the graph or of a function waits for itself.
-
-    Raises:
-        StageError: naming a node that does.
-    """
-    nodes = all_nodes(model, functions=True)  # one with subgraphs waits for all their nodes
+    nodes = all_nodes(model)  # one with subgraphs waits for all their nodes
     waits_for = {node: [*node.predecessors(), *(each for inner in subgraphs(node) for each in inner)] for node in nodes}
     try:
         graphlib.TopologicalSorter(waits_for).prepare()
+        model.graph.sort()
     except graphlib.CycleError as error:
         raise StageError(
             "graph-cycle",
             f"the graph has a cycle through node {label_of(error.args[1][0])!r}: expected every node to read only what "
             "nodes before it write; the tool that wrote this file broke it, convert the original again",
         ) from error
+    return model

@@ -171,7 +171,8 @@ _ROWS: tuple[tuple[str, Op], ...] = (
     ("LogSoftmax Softmax", Op(_NORM | T.CHOOSES)),
     ("Hardmax", Op(T.CHOOSES)),
     ("LayerNormalization", Op(_NORM | T.SIZED_BY_FIRST)),
-    ("BatchNormalization GroupNormalization InstanceNormalization", Op(_NORM)),
+    ("BatchNormalization", Op(T.NORMALIZES)),  # mean and variance are given
+    ("GroupNormalization InstanceNormalization", Op(_NORM)),
     ("LRN LpNormalization RMSNormalization", Op(_NORM)),
     ("MeanVarianceNormalization", Op(_NORM | _SINGLE)),
     ("Sum", Op(T.ACCUMULATES | T.COMMUTES)),

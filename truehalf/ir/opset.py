@@ -6,8 +6,8 @@
     target < opset            ->  as it is, with a note: operators cannot be taken back in general
 
 onnx.version_converter does the work on a model without its weights, which come back afterwards; onnxscript's, which has
-other rules from opset 18 on, comes only with torch and drops nodes that nothing reads. Functions are inlined before. A
-model that onnx cannot raise is refused.
+other rules from opset 18 on, comes only with torch and drops nodes that nothing reads.
+A model that onnx cannot raise is refused.
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ import onnx
 import onnx_ir as ir
 
 from truehalf.errors import StageError, first_line
-from truehalf.ir.facts import all_nodes, all_values, is_op
-from truehalf.ir.inlining import InlineFunctions, WeightsApart
+from truehalf.ir.facts import all_nodes, all_values
 from truehalf.ir.normalize import LiftConstants, proto_without_weights, rename, unique_names
 from truehalf.ir.passes import Done, Pass
 
 _FP16_FROM = 7
 _CONSTANTS_OF_ANY_TYPE = 9
-_SCAN_WITHOUT_BATCH = 9  # before, a Scan runs over a batch, too, which onnx's converter does not change
 
 
 @dataclass(frozen=True)
 class ToOpset(Pass):
     """Brings a model to an opset in which FP16 can be stated; its weights are not read.
 
-    Below IR version 4, where all weights stand among the inputs, too, a model leaves with version 4 and without them
-    there, whatever its opset. Names of inputs, outputs, nodes and tensors stay. What was done is one of the notes.
+    Names of inputs, outputs, nodes and tensors stay. What was done is one of the notes.
 
     Attributes:
         target: opset of the operators of ONNX's default domain; None: raised only below 7.
@@ -45,7 +42,6 @@ class ToOpset(Pass):
     target: int | None = None
 
     def edit(self, model: ir.Model, done: Done) -> None:
-        done.modified = WeightsApart()(model).modified
         source, target = model.graph.opset_imports.get(""), self.target
         if source is None or (target is None and source >= _FP16_FROM) or source == target:
             return
@@ -59,7 +55,6 @@ class ToOpset(Pass):
             done.refuse(None, f"opset {source} is kept: the target {target} lies below it, and models are only raised")
             return
         try:
-            done.modified |= InlineFunctions()(model).modified
             _raise(model, target)
         except (RuntimeError, ValueError) as error:
             raise StageError(
@@ -72,9 +67,6 @@ class ToOpset(Pass):
 
 def _raise(model: ir.Model, target: int) -> None:
     """Give a model the graph that onnx makes of it; it stays as it is where onnx fails."""
-    over_batch = model.graph.opset_imports[""] < _SCAN_WITHOUT_BATCH <= target
-    if over_batch and any(is_op(node, "Scan") for node in all_nodes(model)):
-        raise ValueError("its Scan runs over a batch")
     with unique_names(model) as originals:
         raised = ir.from_proto(onnx.version_converter.convert_version(proto_without_weights(model), target))
         _restore_weights(model, raised)
@@ -89,25 +81,17 @@ def _restore_weights(model: ir.Model, raised: ir.Model) -> None:
     """Put back by name what was only mentioned; sibling subgraphs may share names, so they are unique by now."""
     values = [value for graph in model.graphs() for value in graph.initializers.values()]
     tensors = {value.name: value.const_value for value in values}
-    constants = {node.outputs[0].name: node.attributes for node in all_nodes(model) if node.op_type == "Constant"}
     for graph in raised.graphs():
         for value in graph.initializers.values():
             value.const_value = tensors.get(value.name, value.const_value)
-    for node in all_nodes(raised):
-        if node.op_type == "Constant" and node.outputs[0].name in constants:
-            node.attributes.update(constants[node.outputs[0].name])
 
 
 def _restore_metadata(model: ir.Model, raised: ir.Model) -> None:
-    """The properties of graph, nodes and values, which onnx does not copy."""
-    raised.graph.metadata_props.update(model.graph.metadata_props)
+    """The properties of nodes, such as the module that they come from, which onnx does not copy."""
     nodes = {node.outputs[0].name: node for node in all_nodes(model) if node.outputs}
     for node in all_nodes(raised):
         if node.outputs and (before := nodes.get(node.outputs[0].name)) and before.op_type == node.op_type:
             node.metadata_props.update(before.metadata_props)
-    properties = {value.name: value.metadata_props for value in all_values(model)}
-    for value in all_values(raised):
-        value.metadata_props.update(properties.get(value.name, {}))
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """Passes over a model: one transformation each, in place, which says what it did; a list of passes is one, too.
 
-    NORMALIZE = Passes(SortNodes(), NameNodes(), InferTypes(), OpsetsOfSubgraphs())
+    NORMALIZE = Passes(NameNodes(), InferTypes(), OpsetsOfSubgraphs())
     NORMALIZE(model).counts["named"]
 
 Lists are run here, not by onnx_ir's Sequential: that one makes a PassError of every error, which then has no code, and

@@ -1,9 +1,7 @@
-"""Nodes chosen by their place in the graph.
+"""Nodes chosen by their neighbours.
 
     A -> B -> C    every A whose result reaches a B whose result reaches a C
     A <- B <- C    every A that reads the result of a B that reads that of a C
-    outputs:N      the last N float operators before each graph output
-    inputs:N       the first N float operators after each graph input
 
 "Reaches" and "reads": directly, or through operators that only move or scale the values:
 
@@ -12,21 +10,20 @@
                                                   no matrix product or convolution stands anywhere before it
 
 So `MatMul -> Softmax` is the product of queries and keys, with its scale and mask between, and not the projection
-whose result meets another one in an Add. Positions count operators that compute: moves are passed, not counted.
+whose result meets another one in an Add.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from typing import NamedTuple
 
 import onnx_ir as ir
 
-from truehalf.config.selector_entries import Chain, Position
+from truehalf.config.selector_entries import Chain
 from truehalf.ir import ops
-from truehalf.ir.facts import FLOATS, all_nodes, fed_inputs, reached, subgraphs
+from truehalf.ir.facts import FLOATS, all_nodes, reached, subgraphs
 from truehalf.ir.ops import Trait, moved_inputs
 from truehalf.ir.slots import takes_any_type
 
@@ -47,9 +44,13 @@ class Neighbours:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
 
-    def select(self, pattern: Chain | Position) -> list[ir.Node]:
+    def select(self, chain: Chain) -> list[ir.Node]:
         """Nodes that a pattern means, in graph order."""
-        found = self._chain(pattern) if isinstance(pattern, Chain) else self._position(pattern)
+        step = self._feeding if chain.forward else self._reading
+        last, *before = reversed(chain.op_types)
+        found = {node for node in self._nodes if is_named(node, last)}
+        for op_type in before:
+            found = {node for node in step(found) if is_named(node, op_type)}
         return [node for node in self._nodes if node in found]
 
     def attentions(self) -> list[Attention]:
@@ -78,16 +79,6 @@ class Neighbours:
                 found.update(value for value in graph.inputs if value not in found)
             if node.op_type in _PRODUCTS or any(value in found for value in node.inputs) or subgraphs(node):
                 found.update(node.outputs)
-        return found
-
-    # --- chains -------------------------------------------------------------------------------------------------------
-
-    def _chain(self, chain: Chain) -> set[ir.Node]:
-        step = self._feeding if chain.forward else self._reading
-        last, *before = reversed(chain.op_types)
-        found = {node for node in self._nodes if is_named(node, last)}
-        for op_type in before:
-            found = {node for node in step(found) if is_named(node, op_type)}
         return found
 
     def _feeding(self, targets: set[ir.Node]) -> set[ir.Node]:
@@ -119,15 +110,6 @@ class Neighbours:
         touched = [index for index in slots if node.inputs[index] in self._of_products]
         return list(touched if touched else slots) if len(touched) < 2 else []
 
-    # --- positions ----------------------------------------------------------------------------------------------------
-
-    def _position(self, position: Position) -> set[ir.Node]:
-        if position.of_outputs:
-            start = [node for value in self._model.graph.outputs if (node := value.producer()) is not None]
-            return _within(position.count, start, _producers)
-        start = [node for value in fed_inputs(self._model) for node in value.consumers()]
-        return _within(position.count, start, _consumers)
-
 
 def beside(node: ir.Node) -> list[ir.Node]:
     """Nodes that compute the floats that a node reads, and that compute with those that it makes, with nothing between
@@ -152,35 +134,8 @@ def _moved(node: ir.Node) -> tuple[int, ...]:
     return () if ops.has(node, Trait.CHOOSES) else moved_inputs(node)
 
 
-def _within(count: int, start: list[ir.Node], following: Callable[[ir.Node], Iterable[ir.Node]]) -> set[ir.Node]:
-    """Float operators that at most `count` of them lie on the shortest way to, themselves included."""
-    nearest: dict[ir.Node, int] = {}
-    waiting = deque((node, 0) for node in start)
-    while waiting:
-        node, before = waiting.popleft()
-        distance = before + _computes(node)
-        if distance > count or nearest.get(node, count + 1) <= distance:
-            continue
-        nearest[node] = distance
-        for other in following(node):  # moves first, so that the shortest way is found first
-            waiting.append((other, distance)) if _computes(other) else waiting.appendleft((other, distance))
-    return {node for node in nearest if _computes(node)}
-
-
-def _computes(node: ir.Node) -> bool:
-    return not ops.has(node, Trait.NO_ARITHMETIC) and bool(_floats(node.outputs))
-
-
 def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
     return [value for value in values if value is not None and value.dtype in FLOATS]
-
-
-def _producers(node: ir.Node) -> list[ir.Node]:
-    return [producer for value in _floats(node.inputs) if (producer := value.producer()) is not None]
-
-
-def _consumers(node: ir.Node) -> list[ir.Node]:
-    return [reader for value in _floats(node.outputs) for reader in value.consumers()]
 
 
 def is_named(node: ir.Node, op_type: str) -> bool:

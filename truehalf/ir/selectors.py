@@ -3,7 +3,7 @@
     op       Softmax, com.acme::Op            the operator type, in any domain or in the one named
     node     ^/decoder/.*MatMul               a regular expression, found anywhere in the node's name
     scope    decoder.layers.*.cross_attn      a module and everything inside it
-    pattern  MatMul -> Softmax, outputs:2     neighbours or position in the graph (truehalf.ir.patterns)
+    pattern  MatMul -> Softmax                neighbours in the graph (truehalf.ir.patterns)
 
 A node's scope is the dotted path of the module that it was exported from. The dynamo exporter writes it into the node's
 metadata; else it is the name without its last part: `/decoder/layers.0/cross_attn/MatMul` lies in

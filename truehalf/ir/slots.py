@@ -144,35 +144,22 @@ def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> 
         if node.domain != "" or node.op_type in plugin_ops or f"::{node.op_type}" in plugin_ops:
             continue
         schema = schema_at(node.op_type, version, "")
-        if schema is not None and (lacks := _lacks(node, schema)) is not None:
+        if schema is not None and (wrong := _wrong_ends(node, schema)):
             raise StageError(
                 "model-invalid",
-                f"node {name_of(node)!r}: {node.op_type} {lacks} at opset {version}; "
+                f"node {name_of(node)!r}: {node.op_type} {wrong} at opset {version}; "
                 "the file is no valid model: export it anew",
             )
 
 
-def _lacks(node: ir.Node, schema: onnx.defs.OpSchema) -> str | None:
+def _wrong_ends(node: ir.Node, schema: onnx.defs.OpSchema) -> str:
+    """What a node has too few or too many of, in words; nothing where all is there."""
+    single = [index for index, formal in enumerate(schema.inputs) if formal.option == _SINGLE]
     given, made = len(node.inputs), len(node.outputs)
-    inputs, outputs = _between(schema.min_input, schema.max_input), _between(schema.min_output, schema.max_output)
-    for index, formal in enumerate(schema.inputs):
-        missing = index >= given and index < schema.min_input
-        if missing or (index < given and node.inputs[index] is None and formal.option == _SINGLE):
-            there = sum(value is not None for value in node.inputs)
-            return f"has no input {formal.name!r}: expected {inputs}, got {there}"
-    if given > schema.max_input:
-        return f"has {given} inputs: expected {inputs}"
-    if made < schema.min_output:
-        return f"has no output {schema.outputs[made].name!r}: expected {outputs}, got {made}"
-    if made > schema.max_output:
-        return f"has {made} outputs: expected {outputs}"
-    for name, attribute in sorted(schema.attributes.items()):
-        if attribute.required and name not in node.attributes:
-            return f"has no attribute {name!r}: expected one"
-    return None
-
-
-def _between(least: int, most: int) -> str:
-    if least == most:
-        return str(least)
-    return f"{least} or more" if most > 1 << 30 else f"{least} to {most}"
+    there = sum(value is not None for value in node.inputs)
+    if not schema.min_input <= given <= schema.max_input or any(node.inputs[i] is None for i in single if i < given):
+        return f"has {there} inputs: expected {schema.min_input} to {schema.max_input}"
+    if not schema.min_output <= made <= schema.max_output:
+        return f"has {made} outputs: expected {schema.min_output} to {schema.max_output}"
+    missing = sorted(name for name, each in schema.attributes.items() if each.required and name not in node.attributes)
+    return f"has no attribute {missing[0]!r}" if missing else ""

@@ -14,8 +14,7 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import all_nodes
-from truehalf.ir.inlining import InlineNamed
-from truehalf.ir.normalize import InferTypes, OpsetsOfSubgraphs, SortNodes
+from truehalf.ir.normalize import InferTypes, OpsetsOfSubgraphs
 from truehalf.ir.passes import Done
 from truehalf.ir.slots import check_required_inputs
 from truehalf.json_values import JsonObject
@@ -65,9 +64,8 @@ def lint(
     """Find the patterns in a model, errors first, then in graph order.
 
     Args:
-        model: sorted, typed as far as onnx can infer; it is left as it is. On a copy, functions are inlined (the node
-            "slice" of a function that the node "head" calls is "head/slice"), and what no input changes is folded: a
-            raw export has the findings of its folded twin.
+        model: sorted, typed as far as onnx can infer, its functions inlined, as as_ir gives it; it is left as it is. On
+            a copy, what no input changes is folded: a raw export has the findings of its folded twin.
         tensorrt: "10", "11.4", ...: the version that is to build it; by default it is checked for 10.16 and 11.4.
         ignore: "rule", or "rule@<regular expression on the node's name or scope>".
         plugin_ops: operator types that plugins bring along, as Op or domain::Op.
@@ -80,19 +78,16 @@ def lint(
     ignores = parse_ignores(ignore, RULES)
     versions = parse_version(tensorrt)
     copy = model.clone()
-    refused = InlineNamed(plugin_ops)(copy).refused
     check_required_inputs(copy, plugin_ops)
-    if not refused:
-        InferTypes()(copy)
+    InferTypes()(copy)
     position = {node: index for index, node in enumerate(all_nodes(copy))}
     matches: list[tuple[Pattern, Match]] = []
     for is_folded in (False, True):
-        if is_folded and not refused:
+        if is_folded:
             fold.fold_constants(Writer(copy, Done(copy, modified=False)))
         subject = Subject(copy, versions, plugin_ops, inputs, is_stated=tensorrt is not None)
         patterns = (pattern for pattern in RULES.values() if pattern.is_of_folded == is_folded)
         matches += [(pattern, match) for pattern in patterns for match in pattern.find(subject)]
-    matches += [(RULES["unsupported-op"], operators.not_inlined(refusal["reason"])) for refusal in refused]
 
     def order(found: tuple[Pattern, Match]) -> tuple[int, int]:
         pattern, match = found
@@ -108,8 +103,7 @@ class RepairReport:
 
     Attributes:
         counts: by pass, in the order in which they ran, how many places it changed.
-        refused: {pass, node, reason} of each place that has a pattern and was left as it is; of functions that cannot
-            be inlined, so that no pass looks into them, pass is "functions".
+        refused: {pass, node, reason} of each place that has a pattern and was left as it is.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -130,7 +124,7 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
     """Run passes over a model, in place.
 
     Args:
-        model: of any precision. It leaves without functions, which become nodes, sorted, with types inferred.
+        model: of any precision, without functions. It leaves sorted, with types inferred.
         passes: names of PASSES, in the order in which they run; none: the model is not touched.
 
     Raises:
@@ -140,11 +134,6 @@ def repair(model: ir.Model, passes: Sequence[str]) -> RepairReport:
     report = RepairReport()
     if not passes:
         return report
-    for refusal in InlineNamed()(model).refused:
-        names = ", ".join(sorted(function.name for function in model.functions.values()))
-        reason = f"the functions {names} were not looked into, because they cannot be inlined: {refusal['reason']}"
-        report.refused.append({"pass": "functions", "node": "", "reason": reason})
-    SortNodes()(model)
     check_required_inputs(model)
     OpsetsOfSubgraphs()(model)
     InferTypes()(model)

@@ -41,9 +41,8 @@ class UnsupportedOp(Pattern):
 
     def find(self, subject: Subject) -> Iterator[Match]:
         yield from _opsets(subject)
-        functions = {(domain, name) for domain, name, *_ in subject.model.functions}
         for node in subject.nodes:
-            if _of_plugin(node, subject) or (node.domain, node.op_type) in functions:
+            if _of_plugin(node, subject):
                 continue
             if node.domain != "":
                 yield Match(
@@ -60,16 +59,6 @@ class UnsupportedOp(Pattern):
                     yield Match(node, f"{names} {'has' if len(missing) == 1 else 'have'} no {node.op_type}{later}.")
                 else:
                     yield from (Match(node, *refusal) for refusal in refusals(node, subject))
-
-
-def not_inlined(reason: str) -> Match:
-    """Describe a file whose functions could not be inlined."""
-    return Match(
-        None,
-        f"The functions of the file were not looked into, because they cannot be inlined: {reason}",
-        "Inline them with the tool that exported the file, and look at the result.",
-        "warning",
-    )
 
 
 def _of_plugin(node: ir.Node, subject: Subject) -> bool:

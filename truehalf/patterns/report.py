@@ -14,7 +14,7 @@ from truehalf.config.schema import FailOn, LintConfig
 from truehalf.errors import StageError, attempted
 from truehalf.io_spec.in_file import names_of, spec_inside
 from truehalf.ir.model_forms import as_ir
-from truehalf.ir.normalize import InferTypes, SortNodes
+from truehalf.ir.normalize import InferTypes
 from truehalf.json_values import JsonObject
 from truehalf.patterns import RULES, SEVERITIES, Finding, Pattern, lint
 from truehalf.patterns.frame import link_to
@@ -123,7 +123,6 @@ def lint_report(model: Model, tensorrt: str | None, ignore: Sequence[str], plugi
     path = str(model) if isinstance(model, (str, Path)) else None
     try:
         loaded = as_ir(model)
-        SortNodes()(loaded)
         InferTypes(missing=True)(loaded)
         inputs = names_of(spec_inside(loaded).inputs)
         findings = lint(loaded, tensorrt=tensorrt, plugin_ops=plugin_ops, inputs=inputs)

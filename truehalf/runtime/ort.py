@@ -316,14 +316,13 @@ def refusal(error: StageError, model: ir.Model, remedy: str) -> StageError:
 
 
 def custom_operators(model: ir.Model) -> list[str]:
-    """Operators that neither ONNX nor ONNX Runtime has, functions aside, as domain::Op."""
+    """Operators that neither ONNX nor ONNX Runtime has, as domain::Op."""
     from onnx.defs import has
 
     from truehalf.ir.facts import all_nodes
     from truehalf.ir.proto.plugins import is_known
 
-    nodes = (node for node in all_nodes(model, functions=True) if node.op_identifier() not in model.functions)
-    unknown = (node for node in nodes if not (is_known(node.domain) if node.domain else has(node.op_type)))
+    unknown = (node for node in all_nodes(model) if not (is_known(node.domain) if node.domain else has(node.op_type)))
     return sorted({f"{node.domain}::{node.op_type}".removeprefix("::") for node in unknown})
 
 

@@ -4,44 +4,39 @@ onnxslim works in memory. What it loses is put back: module scopes in the names 
 value types, inputs that nothing reads. Then the passes of truehalf.patterns run, also where simplify=false leaves
 onnxslim out.
 
-A result that differs from the source beyond the tolerance, or that onnxslim cannot make, is made again without the
-cause, and the report names it: without onnxslim's shape inference, patterns, optimisations or the passes of repair at
-fault, else without onnxslim. With skip(S), the work without S: the last name of the shortest list L, of these in this
-order, for which skip(L) agrees is a cause; again with it skipped, until skip(causes) agrees.
+A result that differs from the source beyond the tolerance, or that onnxslim cannot make, is made again with less, and
+the report names what was left out: onnxslim's shape inference, the repairs, onnxslim, or both.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from truehalf.codes import coded
 from truehalf.config.schema import DEFAULT_PASSES, SlimConfig
+from truehalf.data.samples import Sample, filled
 from truehalf.errors import StageError, typed_line, typed_text
 from truehalf.files import check_outputs, written_whole
-from truehalf.ir.facts import all_nodes, cloned, model_facts
+from truehalf.ir.facts import all_nodes, cloned, fixed_batch, model_facts
 from truehalf.ir.inlining import WeightsApart
 from truehalf.ir.model_file import adopt_proto, save_model, source_weights
 from truehalf.ir.model_forms import ModelFile
-from truehalf.ir.normalize import InferTypes, NameNodes
-from truehalf.ir.proto.data_files import data_folder
-from truehalf.ir.proto.one_image import IMAGE
+from truehalf.ir.normalize import InferTypes, LiftConstants, NameNodes, Names
+from truehalf.ir.proto.one_image import IMAGE, take_axis
 from truehalf.ir.proto.refusals import checker_refusal
-from truehalf.patterns import RepairReport, check_passes
+from truehalf.ir.slots import schema_of
+from truehalf.patterns import check_passes
 from truehalf.patterns import repair as repaired
 from truehalf.runtime.ort import Session, refusal
 from truehalf.slimming.comparison import Arrays, Comparison
-from truehalf.slimming.constants import constants_as_tensors
-from truehalf.slimming.ends import KeepEnds
 from truehalf.slimming.slim_report import SlimReport
-from truehalf.verification.metrics.tensors import Parity
 
 if TYPE_CHECKING:
-    import onnx
     import onnx_ir as ir
 
 _UNSLIMMED = (
@@ -120,78 +115,53 @@ def slim_model(
     """
     options = options or SlimConfig()
     passes = tuple(DEFAULT_PASSES if repair is None else repair)
-    before, known = WeightsApart(of_any_version=True)(file.model).model, _patterns()
+    known = _patterns()
     if unknown := [name for name in options.skip_patterns if name not in known]:
         raise StageError("unknown-choice", f"slim: onnxslim has no {', '.join(unknown)}; it has {', '.join(known)}")
     check_passes(passes)
-    comparison = Comparison(file, check_feeds, options)
+    WeightsApart()(file.model)
+    before, comparison = cloned(file.model), Comparison(file, check_feeds, options)
+    facts_before = model_facts(file.model)
 
-    def attempt(left_out: Sequence[str], slims: bool) -> _Made:
-        patterns = [name for name in left_out if name in known]
-        model = _simplified(file, [*options.skip_patterns, *patterns]) if slims else cloned(before)
-        _unname(model, before)
-        KeepEnds(before, "onnxslim")(model)
-        report = repaired(model, [name for name in passes if name not in left_out])
-        KeepEnds(before, "repair")(model)
+    def attempt(left_out: Collection[str]) -> Slimmed:
+        slims = simplify and "onnxslim" not in left_out
+        skipped = [*options.skip_patterns, *({SHAPE_INFERENCE} & {*left_out})]
+        model = _simplified(before, file.path, skipped) if slims else cloned(before)
+        repairs = repaired(model, [name for name in passes if name not in left_out])
+        _keep_ends(model, before)
         if written is not None:
             save_model(model, written)  # which runs the checker
-        return _Made(model, report, comparison.parity(model if written is None else written), slims)
+        facts = model_facts(model)
+        report = SlimReport(
+            simplified=slims,
+            nodes_before=facts_before["nodes"],
+            nodes_after=facts["nodes"],
+            ops_before=facts_before["ops"],
+            ops_after=facts["ops"],
+            skipped_patterns=list(options.skip_patterns),
+            left_out=list(left_out),
+            repair=repairs.to_json(),
+            parity=comparison.parity(model if written is None else written),
+            model=facts,
+        )
+        return Slimmed(model, report)
 
-    def agrees(left_out: Sequence[str], slims: bool) -> bool:
-        with contextlib.suppress(StageError):
-            attempt(left_out, slims)
-            return True
-        return False
-
-    def without_cause() -> tuple[_Made, list[str]]:
-        """The first result that agrees, and what was left out for it."""
-        if simplify:
-            patterns = [SHAPE_INFERENCE, *(name for name in known if name != SHAPE_INFERENCE)]
-            causes = [*(name for name in patterns if name not in options.skip_patterns), *passes]
-            if skip := names_to_skip(lambda skip: agrees(skip, True), causes):
-                return attempt(skip, True), skip
-        skip = names_to_skip(lambda skip: agrees(skip, False), passes)
-        return attempt(skip, False), [*skip, *(["onnxslim"] if simplify else [])]
-
-    left_out: list[str] = []
-    why: str | None = None
     try:
-        made = attempt((), simplify)
+        return attempt(())
     except StageError as error:
-        try:
-            Session(file.runnable)
-        except StageError as refused:
-            raise refusal(refused, before, _UNSLIMMED) from refused
-        comparison.check_source()
-        try:
-            made, left_out = without_cause()
-        except StageError:
-            raise StageError(error.code, f"slim: {error.text}") from error
-        why = coded(error.code, f"{', '.join(left_out)}: left out, as the result is not what the file is: {error.text}")
-    facts_before, facts = model_facts(before), model_facts(made.model)
-    report = SlimReport(
-        simplified=made.simplified,
-        failed=why,
-        nodes_before=facts_before["nodes"],
-        nodes_after=facts["nodes"],
-        ops_before=facts_before["ops"],
-        ops_after=facts["ops"],
-        skipped_patterns=list(options.skip_patterns),
-        left_out=left_out,
-        repair=made.repairs.to_json(),
-        parity=made.parity,
-        model=facts,
-    )
-    return Slimmed(made.model, report)
-
-
-class _Made(NamedTuple):
-    """A model that agrees with its source, and how it was made."""
-
-    model: ir.Model
-    repairs: RepairReport
-    parity: Parity
-    simplified: bool
+        found = error
+    try:
+        Session(file.runnable)
+    except StageError as refused:
+        raise refusal(refused, before, _UNSLIMMED) from refused
+    comparison.check_source()
+    less = [[SHAPE_INFERENCE], passes, ["onnxslim"], ["onnxslim", *passes]] if simplify else [passes]
+    for left_out in less:
+        with contextlib.suppress(StageError):
+            made = attempt(left_out)
+            why = f"{', '.join(left_out)}: left out, as the result is not what the file is: {found.text}"
+            return made._replace(report=replace(made.report, failed=coded(found.code, why)))
+    raise StageError(found.code, f"slim: {found.text}") from found
 
 
 def slim_or_keep(file: ModelFile, check_feeds: Sequence[Arrays] = ()) -> Slimmed:
@@ -211,30 +181,44 @@ def slim_or_keep(file: ModelFile, check_feeds: Sequence[Arrays] = ()) -> Slimmed
         return Slimmed(model, SlimReport(simplified=False, failed=failed, nodes_before=nodes, nodes_after=nodes))
 
 
-def _unname(model: ir.Model, before: ir.Model) -> None:
-    """Name nodes that had no name as conversion and verification call them: onnxslim numbers them."""
-    unnamed = {value.name for node in all_nodes(before) if not node.name for value in node.outputs}
-    for node in all_nodes(model):
-        if node.outputs and node.outputs[0].name in unnamed:
-            node.name = None
-    NameNodes()(model)
+def check_feeds_of(samples: Sequence[Sample], model: ir.Model) -> list[Arrays]:
+    """Batches of one and three samples, or of the one size that the model takes."""
+    fixed = fixed_batch(model)
+    batches = ((1, 0), (3, 1)) if fixed is None else ((fixed, 0),)
+    return [filled(samples, size, start) for size, start in batches]
 
 
-def names_to_skip(agrees: Callable[[Sequence[str]], bool], names: Sequence[str]) -> list[str]:
-    """Names that must be skipped for `agrees` to hold, found by bisection; none when skipping all does not help."""
-    if not agrees(names):
-        return []
-    found: list[str] = []
-    while not agrees(found):
-        too_few, enough = 0, len(names)
-        while enough - too_few > 1:
-            middle = (too_few + enough) // 2
-            if agrees([*found, *names[:middle]]):
-                enough = middle
-            else:
-                too_few = middle
-        found.append(names[enough - 1])
-    return found
+def _keep_ends(model: ir.Model, before: ir.Model) -> None:
+    """Give inputs and outputs the shapes that they had, once it is known that they are what they were.
+
+    An axis of an output with a name that no input has may have become a number: torch names what it does not look
+    into, and onnxslim computes it. It is the same axis, and the file keeps its name. A stated rank may be false.
+
+    Raises:
+        StageError: inputs or outputs of other names or types, another number on an axis, one where it varies.
+    """
+    free = {axis.value for value in before.graph.inputs for axis in value.shape or () if not isinstance(axis, int)}
+    ends = ((before.graph.inputs, model.graph.inputs, free), (before.graph.outputs, model.graph.outputs, free - {None}))
+    for expected, got, varying in ends:
+        if [value.name for value in expected] != [value.name for value in got] or not all(
+            one.dtype in (None, other.dtype) and not _is_fixed(one, other, varying)
+            for one, other in zip(expected, got, strict=True)
+        ):
+            listed = ["; ".join(f"{v.name}: {v.dtype} {v.shape}" for v in values) for values in (expected, got)]
+            text = f"onnxslim or repair changed inputs or outputs: expected {listed[0]}, got {listed[1]}"
+            raise StageError("slim-fails", text)
+        for one, other in zip(expected, got, strict=True):
+            if one.shape is None or other.shape is None or len(one.shape) == len(other.shape):
+                other.shape = None if one.shape is None else one.shape.copy()
+
+
+def _is_fixed(one: ir.Value, other: ir.Value, varying: Collection[str | None]) -> bool:
+    """Whether an axis became a number that was another one, or varies."""
+    sides = zip(one.shape or (), other.shape or (), strict=False)
+    return len(one.shape or ()) == len(other.shape or ()) and any(
+        isinstance(got, int) and got != expected and (isinstance(expected, int) or expected.value in varying)
+        for expected, got in sides
+    )
 
 
 # --- onnxslim ---------------------------------------------------------------------------------------------------------
@@ -246,91 +230,61 @@ def _patterns() -> list[str]:
     return [*DEFAULT_FUSION_PATTERNS, *_OPTIMIZATIONS, SHAPE_INFERENCE]
 
 
-def _simplified(file: ModelFile, skip: Sequence[str]) -> ir.Model:
-    """The model of a file through onnxslim, with names, metadata and value types."""
+def _simplified(before: ir.Model, path: Path, skip: Collection[str]) -> ir.Model:
+    """A model through onnxslim, with names, metadata and value types; `path` is where it came from."""
     import onnx
+    import onnx_ir as ir
+    import onnxslim
 
-    given = onnx.ModelProto()
-    given.CopyFrom(file.proto)  # onnxslim changes what it is given
-    onnx.load_external_data_for_model(given, str(data_folder(file.path)))
-    for each in (given.graph, *given.functions):
-        constants_as_tensors(each)
-    kept = {value.name for value in file.model.graph.inputs}
-    inputs = [value for value in file.proto.graph.input if value.name in kept]
-    _restore_inputs(given, inputs)
-    for output in given.graph.output:  # a claim that no runtime holds a file to, and onnxslim computes Reshapes from
-        output.type.tensor_type.ClearField("shape")
-    given.ir_version = file.model.ir_version or 0
-    proto = _onnxslim(given, skip)
-    _restore_names(proto, file.proto)
-    _restore_inputs(proto, inputs)
-    del proto.metadata_props[:]
-    proto.metadata_props.extend(file.proto.metadata_props)
-    del proto.graph.value_info[:]
-    proto.graph.value_info.extend(_stated(file.proto, proto))
+    given = take_axis(cloned(before)).clone()
+    ir.external_data.load_to_model(given)
+    LiftConstants(lambda dtype: True)(given)  # of value_float and value_int onnxslim makes other types
+    for output in given.graph.outputs:  # a claim that no runtime holds a file to, and onnxslim computes Reshapes from
+        output.shape = None
+    proto = ir.to_proto(given)
+    inputs = list(proto.graph.input)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            slimmed: onnx.ModelProto | None = onnxslim.slim(
+                proto,
+                skip_fusion_patterns=[name for name in skip if name not in (*_OPTIMIZATIONS, SHAPE_INFERENCE)],
+                skip_optimizations=[name for name in skip if name in _OPTIMIZATIONS],
+                no_shape_infer=SHAPE_INFERENCE in skip,
+            )
+        except Exception as error:  # its patterns raise what they like
+            raise StageError("slim-fails", f"onnxslim failed: {typed_line(error)}") from error
+    if slimmed is None:
+        raise StageError("slim-fails", "onnxslim returned no model: its check of the result failed")
+    del slimmed.graph.input[:], slimmed.graph.value_info[:]
+    slimmed.graph.input.extend(inputs)  # also those that nothing reads any more
     try:
-        model = adopt_proto(proto, file.path, file.model.meta.get(IMAGE, ""))
+        model = adopt_proto(slimmed, path, before.meta.get(IMAGE, ""))
+        _restore(model, before)
         InferTypes(strict=True)(model)
     except StageError as error:
         raise StageError("slim-fails", f"what onnxslim made is no model: {error.text}") from error
     except onnx.shape_inference.InferenceError as error:
         raise StageError("slim-fails", f"types of what onnxslim made are not inferred: {typed_text(error)}") from error
-    model.meta.update(file.model.meta)  # where its weights came from
     return model
 
 
-def _stated(original: onnx.ModelProto, slimmed: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """What a file says of the outputs of operators that onnx cannot infer again: unknown ones, GroupNormalization."""
-    written = {name for node in slimmed.graph.node if not _is_inferred(node) for name in node.output}
-    return [value for value in original.graph.value_info if value.name in written]
-
-
-def _is_inferred(node: onnx.NodeProto) -> bool:
-    import onnx
-
-    name = node.op_type, "" if node.domain == "ai.onnx" else node.domain
-    return onnx.defs.has(*name) and onnx.defs.get_schema(*name).has_type_and_shape_inference_function
-
-
-def _onnxslim(model: onnx.ModelProto, skip: Sequence[str]) -> onnx.ModelProto:
-    import onnxslim
-
-    patterns = [name for name in skip if name not in (*_OPTIMIZATIONS, SHAPE_INFERENCE)]
-    optimizations = [name for name in skip if name in _OPTIMIZATIONS]
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            proto: onnx.ModelProto | None = onnxslim.slim(
-                model,
-                skip_fusion_patterns=patterns,
-                skip_optimizations=optimizations,
-                no_shape_infer=SHAPE_INFERENCE in skip,
-            )
-        except Exception as error:  # its patterns raise what they like
-            raise StageError("slim-fails", f"onnxslim failed: {typed_line(error)}") from error
-    if proto is None:
-        raise StageError("slim-fails", "onnxslim returned no model: its check of the result failed")
-    return proto
-
-
-def _restore_inputs(proto: onnx.ModelProto, original: Sequence[onnx.ValueInfoProto]) -> None:
-    """Inputs that nothing reads, or nothing any more, are inputs still; weights are none."""
-    del proto.graph.input[:]
-    proto.graph.input.extend(original)
-
-
-def _restore_names(proto: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Nodes that onnxslim made get a name in the scope of the node that made their output before; names stay unique."""
-    original_names = {node.name for node in original.graph.node}
-    maker = {tensor: node.name for node in original.graph.node for tensor in node.output}
-    taken: set[str] = set()
-    for node in proto.graph.node:
-        wanted = node.name
-        if wanted not in original_names:
-            scope = next((maker[tensor] for tensor in node.output if tensor in maker), "").rpartition("/")[0]
-            wanted = f"{scope}/{node.op_type}"
-        name, copies = wanted, 0
-        while name in taken or (name != node.name and name in original_names):
-            copies += 1
-            name = f"{wanted}_{copies}"
-        node.name = name
-        taken.add(name)
+def _restore(model: ir.Model, before: ir.Model) -> None:
+    """Give a model its metadata, the types that onnx does not infer (of unknown operators, GroupNormalization), and
+    nodes that onnxslim made a name in the scope of the node that made their output before.
+    """
+    model.meta.update(before.meta)  # where its weights came from
+    model.metadata_props.clear()
+    model.metadata_props.update(before.metadata_props)
+    kept, names = {node.name for node in all_nodes(before) if node.name}, Names(before)
+    made = {value.name: value for node in all_nodes(before) for value in node.outputs}
+    for node in model.graph:
+        known = [(value, made[value.name]) for value in node.outputs if value.name in made]
+        if (schema := schema_of(node)) is None or not schema.has_type_and_shape_inference_function:
+            for value, stated in known:
+                value.type, value.shape = stated.type, stated.shape
+        if node.name not in kept:
+            makers = [maker for _, stated in known if (maker := stated.producer()) is not None]
+            scope = str(makers[0].name or "").rpartition("/")[0] if makers else ""
+            is_unnamed = bool(makers) and not makers[0].name  # in the file, too: conversion names it
+            node.name = None if is_unnamed else names.fresh(f"{scope}/{node.op_type}")
+    NameNodes()(model)

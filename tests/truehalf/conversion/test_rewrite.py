@@ -112,17 +112,6 @@ def test_an_initializer_that_the_caller_may_override_stays_an_input() -> None:
     assert ops(half) == ["Add"]
 
 
-def test_weights_listed_among_inputs_as_old_files_do() -> None:
-    proto = onnx.parser.parse_model(
-        '<ir_version: 3, opset_import: ["": 9]> g (float[2] x, float[2] w = {1.5, 2.5}) => (float[2] y)'
-        "{ y = Add(x, w) }"
-    )
-    _, result = convert_in_memory(proto, only())
-    onnx.checker.check_model(result, full_check=True)
-    assert [value.name for value in result.graph.input] == ["x"]
-    assert result.graph.initializer[0].data_type == FLOAT16
-
-
 @pytest.mark.parametrize("value", ["value = float[2] {0.5, 3.0}", "value_floats = [0.5, 3.0]", "value_float = 2.0"])
 def test_float_constants(value: str) -> None:
     result = same(
@@ -267,14 +256,6 @@ def test_dynamic_dimensions_stay() -> None:
     assert set(map(tuple, shapes.values())) == {("batch", 3)}
 
 
-def test_an_unsorted_graph_is_sorted() -> None:
-    proto = parsed("(float[2] x) => (float[2] y) { a = Relu(x) [pin] b = Exp(a) y = Neg(b) }")
-    nodes = list(reversed(proto.graph.node))
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    converted(proto)
-
-
 def test_two_conversions_give_identical_bytes() -> None:
     text = """(float[2,2] x) => (float[2,2] y) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}>
         { a = MatMul(x, w) [pin] b = Exp(a) c = Add(b, w) [pin2] d = Mul(c, w) y = Relu(d) }"""
@@ -312,15 +293,6 @@ def test_io_types_are_kept_by_name() -> None:
     onnx.checker.check_model(result, full_check=True)
     found = types(result)
     assert (found["x"], found["z"], found["y"], found["v"]) == (FLOAT, FLOAT16, FLOAT16, FLOAT)
-
-
-def test_functions_are_inlined() -> None:
-    text = """<ir_version: 8, opset_import: ["": 17, "local": 1]> g (float[2,2] x) => (float[2,2] y)
-        { a = local.twice(x) y = local.twice(a) }
-        <domain: "local", opset_import: ["": 17]> twice (p) => (q) { q = Add(p, p) }"""
-    result, _ = converted(onnx.parser.parse_model(text))
-    assert not result.functions
-    assert sorted(ops(result)) == ["Add", "Add", "Cast", "Cast"]
 
 
 def test_large_weights_can_stay_float32_and_be_cast_at_run_time() -> None:

@@ -143,7 +143,7 @@ def test_of_generated_models(model: onnx.ModelProto) -> None:
 def test_an_input_with_a_value_stays_where_nothing_else_goes_in() -> None:
     model = onnx.parser.parse_model(f"{HEAD} g (float[2] x) => (float[2] y) <float[2] x = {{1, 2}}> {{ y = Relu(x) }}")
     found = ir.from_proto(model)
-    WeightsApart(of_any_version=True)(found)
+    WeightsApart()(found)
     assert (inputs(found), weights_taken_out(found)) == (["x"], [])
     assert inputs(convert(model).model) == ["x"]
 

@@ -275,18 +275,6 @@ def test_an_initializer_without_a_type_has_that_of_its_tensor() -> None:
     assert run(model, x=np.float16([3]))["y"].item() == 6
 
 
-def test_functions_are_inlined() -> None:
-    proto = onnx.parser.parse_model(
-        """<ir_version: 9, opset_import: ["" : 17, "local" : 1]>
-        g (float16[1] x) => (float16[1] y) { y = local.twice(x) }
-        <domain: "local", opset_import: ["" : 17]>
-        twice (a) => (c) { b = Add(a, a)  c = Sub(b, a) }"""
-    )
-    model = ir.from_proto(proto)
-    assert run(model, x=np.float16([40000]))["y"].item() == np.inf
-    assert len(model.functions) == 1
-
-
 def group_normalized(opset: int, axes: int, groups: int, after: str) -> onnx.ModelProto:
     """A FP16 GroupNormalization, whose type onnx does not infer, and what follows; no type is stated."""
     sides = ",".join(["2", "6", *["5"] * (axes - 2)])

@@ -58,23 +58,6 @@ def test_a_truncated_model_is_named(tmp_path: Path) -> None:
         load_model(path)
 
 
-@pytest.mark.parametrize(
-    ("place", "by", "facts"),
-    [(b"relu", b"re\xf9u", ["re\\xf9u"]), (b"\x08\x05\x10", b"\x08\x04\x10", ["'w'", "20", "16"])],
-)
-def test_broken_bytes_are_named(tmp_path: Path, place: bytes, by: bytes, facts: list[object]) -> None:
-    """Text that is no UTF-8, and a weight of another size than its shape: protobuf and onnx_ir read both."""
-    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,5] x) => (float[N,5] y)
-    <float[5] w = {1, 2, 3, 4, 5}> { ["relu"] h = Relu(x) y = Add(h, w) }"""
-    proto = onnx.parser.parse_model(text)
-    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.ones(5, np.float32), "w"))
-    content = proto.SerializeToString()
-    assert content.count(place) == 1
-    (tmp_path / "m.onnx").write_bytes(content.replace(place, by))
-    with raises("file-unreadable", "m.onnx", *facts):
-        load_model(tmp_path / "m.onnx")
-
-
 def test_the_long_name_of_onnxs_own_domain(tmp_path: Path) -> None:
     proto = onnx.parser.parse_model(MODEL)
     proto.opset_import[0].domain = proto.graph.node[0].domain = "ai.onnx"
@@ -178,7 +161,6 @@ def test_files_inside_the_folder_are_read(tmp_path: Path) -> None:
         (("w.bin", 0, 8), ["'w.bin'", "'w'", 0, 8, 7]),
         (("w.bin", 4, 8), ["'w.bin'", "'w'", 4, 12, 7]),
         (("w.bin", -4, 8), ["m.onnx:", "offset", -4]),
-        (("w.bin", 0, 4), ["'w.bin'", "'w'", 8, 4]),
     ],
 )
 def test_external_data_too_short(tmp_path: Path, place: tuple[str, int, int], facts: list[object]) -> None:
@@ -197,7 +179,7 @@ def test_weights_go_outside_together_or_inside_together(
     tmp_path: Path, above: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_files, "_EXTERNAL_DATA_FROM", above)
-    monkeypatch.setattr(onnx_files, "_INSIDE_BELOW", 1)
+    monkeypatch.setattr(onnx_files, "_INSIDE_UP_TO", 1)
     (tmp_path / "w.bin").write_bytes(data(1, 2, 3, 4, 5, 6))
     model = load_model(places(tmp_path, w=("w.bin", 0, 8), v=("w.bin", 8, 8), k=("w.bin", 16, 8)))
     for _ in range(2):  # a model stays as it is when it is saved
@@ -213,8 +195,7 @@ def test_large_weights_start_on_a_page(tmp_path: Path, monkeypatch: pytest.Monke
     proto = onnx.parser.parse_model(MODEL)
     arrays = {
         "small": np.ones(300, np.float32),
-        "text": np.array(["a" * 300, "b"], object),
-        "large": np.arange(1 << 18, dtype=np.float32),
+        "large": np.arange((1 << 18) + 1, dtype=np.float32),
         "nibbles": None,
     }
     for name, array in arrays.items():
@@ -234,7 +215,7 @@ def test_large_weights_start_on_a_page(tmp_path: Path, monkeypatch: pytest.Monke
         for name, tensor in stored.items()
         if tensor.external_data
     }
-    assert offsets == {"small": 0, "large": 4096, "nibbles": 4096 + (1 << 20)}
+    assert offsets == {"small": 0, "large": 4096, "nibbles": 4100 + (1 << 20)}
     again = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(tmp_path / "out.onnx").graph.initializer}
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], np.arange(1001) % 8 if array is None else array)
@@ -265,7 +246,7 @@ def test_weights_pass_through_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_model_with_external_data_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_files, "_EXTERNAL_DATA_FROM", 0)
-    monkeypatch.setattr(onnx_files, "_INSIDE_BELOW", 1)
+    monkeypatch.setattr(onnx_files, "_INSIDE_UP_TO", 1)
     (tmp_path / "m.onnx.data").write_bytes(data(3, 4, 1, 2))
     path = places(tmp_path, w=("m.onnx.data", 8, 8), v=("m.onnx.data", 0, 8))
     for _ in range(2):
@@ -278,7 +259,7 @@ def test_the_weights_of_the_model_that_was_read_are_not_written_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_files, "_EXTERNAL_DATA_FROM", 0)
-    monkeypatch.setattr(onnx_files, "_INSIDE_BELOW", 1)
+    monkeypatch.setattr(onnx_files, "_INSIDE_UP_TO", 1)
     (tmp_path / "out.onnx.data").write_bytes(data(1, 2))
     path = places(tmp_path, w="out.onnx.data")
     with raises("would-overwrite", tmp_path / "out.onnx.data", path, "out.onnx"):

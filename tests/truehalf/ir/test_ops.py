@@ -21,7 +21,7 @@ MANY = 3  # names of operators in one literal
 
 # Where names of operators stand beside each other outside the table, and why.
 ELSEWHERE = {
-    ("calibration/hazards.py", "_SUMS"): "what is added up, for each",
+    ("calibration/sums.py", "_SUMS"): "what is added up, for each",
     (
         "config/precision.py",
         "PRODUCTS",
@@ -29,8 +29,9 @@ ELSEWHERE = {
     ("conversion/masks.py", "_JOINS"): "what a mask passes beside moves",
     ("conversion/rules/epsilons.py", "_GUARDS"): "the positions where each reads an epsilon",
     ("conversion/rules/variance.py", "_MEANS"): "what a mean is written as, and no other reduction",
+    ("emulation/pessimistic.py", "_BY_ONNX"): "what is spelled as ONNX defines it",
     ("emulation/pessimistic.py", "_RULES"): "a function for each",
-    ("emulation/split_functions.py", "RULES"): "a function for each",
+    ("emulation/split_products.py", "_CUTS"): "a function for each",
     ("ir/arithmetic.py", "_DEPTHS"): "a function for each",
     ("ir/arithmetic.py", "_PRODUCTS"): "a function for each",
     ("patterns/restrictions.py", "_CHECKS"): "a function for each",

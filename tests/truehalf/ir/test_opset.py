@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tests.messages import expect, raises
-from truehalf.ir.model_file import load_model, save_model
+from truehalf.ir.model_file import adopt_proto, load_model, save_model
 from truehalf.ir.opset import ToOpset
 
 X = np.array([[-1, 0.1, 2], [3, -4, 5]], np.float32)
@@ -19,9 +19,8 @@ LATEST = onnx.defs.onnx_opset_version()
 
 
 def parsed(opset: int, body: str, inputs: str = "float[2,3] x", outputs: str = "float[2,3] y") -> onnx.ModelProto:
-    version = 3 if opset < 9 else 4
     return onnx.parser.parse_model(
-        f'<ir_version: {version}, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) {{ {body} }}'
+        f'<ir_version: 4, opset_import: ["": {opset}]> g ({inputs}) => ({outputs}) {{ {body} }}'
     )
 
 
@@ -129,22 +128,6 @@ def test_bodies_are_raised_too() -> None:
     np.testing.assert_array_equal(run(result, x=X, c=np.array(False)), -X[None])
 
 
-@pytest.mark.parametrize("target", [9, 13, 23])
-def test_a_scan_over_a_batch_is_refused(target: int) -> None:
-    body = """y, z = Scan("", initial, x) <num_scan_inputs = 1,
-        body = b (float[2] s, float[2] n) => (float[2] t, float[2] o) { t = Add(s, n) o = Mul(t, t) }>"""
-    ends = "float[3,2] initial, float[3,4,2] x", "float[3,2] y, float[3,4,2] z"
-    with raises("wrong-opset", 8, target, "Scan"):
-        raised(parsed(8, body, *ends), target)
-
-
-def test_functions_are_inlined() -> None:
-    text = """<ir_version: 8, opset_import: ["": 17, "l": 1]> g (float[2,3] x) => (float[2,3] y) { y = l.f(x) }
-        <domain: "l", opset_import: ["": 17]> f (a) => (b) { b = Neg(a) }"""
-    result, _ = raised(onnx.parser.parse_model(text), 18)
-    assert [node.op_type for node in result.graph.node] == ["Neg"]
-
-
 def test_nothing_is_lost(tmp_path: Path) -> None:
     body = """[constant] k = Constant<value = float[1] {0.5}>()  [add] a = Add(x, w)  b = Mul(a, k)
         y = If(c) <then_branch = t () => (float[300] ty) { ty = Add(b, v) },
@@ -199,9 +182,10 @@ def test_sibling_bodies_may_share_names(kind: str, large: bool) -> None:
 
 def test_weights_that_old_files_list_among_the_inputs() -> None:
     proto = parsed(8, "y = Add(x, w)", "float[2,3] x, float[2,3] w")
+    proto.ir_version = 3
     proto.graph.initializer.append(onnx.numpy_helper.from_array(X, "w"))
-    result, notes = raised(proto)
-    assert result.ir_version == 4 and notes == []
+    result = ir.to_proto(adopt_proto(proto, "m.onnx"))
+    assert result.ir_version == 4
     assert [value.name for value in result.graph.input] == ["x"]
     np.testing.assert_array_equal(run(result), 2 * X)
 
@@ -212,12 +196,7 @@ def test_an_integer_constant_that_is_an_output_is_valid_where_constants_hold_flo
     assert [tensor.name for tensor in result.graph.initializer] == ["n"]
 
 
-def test_properties_stay() -> None:
+def test_properties_of_nodes_stay() -> None:
     model = ir.from_proto(parsed(17, "y = Relu(x)"))
-    places = [model, model.graph, model.graph[0], model.graph.inputs[0], model.graph[0].outputs[0]]
-    for number, place in enumerate(places):
-        place.metadata_props["place"] = str(number)
-    result = ToOpset(18)(model).model
-    assert result.graph is not places[1]
-    places = [result, result.graph, result.graph[0], result.graph.inputs[0], result.graph[0].outputs[0]]
-    assert [place.metadata_props["place"] for place in places] == list("01234")
+    model.graph[0].metadata_props["place"] = "here"
+    assert ToOpset(18)(model).model.graph[0].metadata_props["place"] == "here"

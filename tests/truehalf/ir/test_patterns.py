@@ -1,4 +1,4 @@
-"""Selecting nodes by their neighbours and by their position."""
+"""Selecting nodes by their neighbours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.messages import raises
-from truehalf.config.selector_entries import Chain, Position, parse_pattern
+from truehalf.config.selector_entries import Chain, parse_pattern
 from truehalf.ir.normalize import NORMALIZE
 from truehalf.ir.patterns import Neighbours, beside
 
@@ -95,44 +95,14 @@ def test_chains_within_bodies() -> None:
     assert named("MatMul -> Softmax", source) == ["outer", "inner"]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("outputs:1", ["last"]),  # moves are passed
-        ("outputs:2", ["act", "last"]),
-        ("outputs : 4", ["residual", "norm", "act", "last"]),
-        ("outputs:5", ["mix", "proj", "residual", "norm", "act", "last"]),
-        ("inputs:1", ["q", "masked", "mix", "proj"]),  # x and w; c, through a move; x; v
-        ("inputs:2", ["q", "scores", "masked", "soft", "mix", "proj", "residual"]),
-    ],
-)
-def test_positions(text: str, names: list[str]) -> None:
-    assert named(text) == names
-
-
-def test_the_shortest_way_counts() -> None:
-    source = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y, float[2] z)
-        { [a] a = Relu(x) [b] b = Exp(a) [c] c = Neg(b) [d] y = Add(c, a) [e] z = Abs(b) }"""
-    assert named("outputs:1", source) == ["d", "e"]
-    assert named("outputs:2", source) == ["a", "b", "c", "d", "e"]
-    assert named("inputs:1", source) == ["a"]
-
-
-def test_weights_are_no_inputs() -> None:
-    source = """<ir_version: 8, opset_import: ["": 17]> g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}>
-        { [a] a = Relu(x) [b] y = Add(a, w) }"""
-    assert named("inputs:1", source) == ["a"]
-
-
 def test_parsing() -> None:
     assert parse_pattern(" A->com.x::B -> C ") == Chain(("A", "com.x::B", "C"), forward=True)
     assert parse_pattern("A <- B") == Chain(("A", "B"), forward=False)
-    assert parse_pattern("inputs:12") == Position(of_outputs=False, count=12)
 
 
-@pytest.mark.parametrize("text", ["A", "A -> ", "-> A", "A -> B <- C", "A B -> C", "outputs:0", "outputs", "middle:2"])
+@pytest.mark.parametrize("text", ["A", "A -> ", "-> A", "A -> B <- C", "A B -> C"])
 def test_what_is_no_pattern(text: str) -> None:
-    with raises(None, "'MatMul -> Softmax'", "'Add <- Conv'", "outputs:2", error=ValueError):
+    with raises(None, "'MatMul -> Softmax'", "'Add <- Conv'", error=ValueError):
         parse_pattern(text)
 
 

@@ -12,6 +12,7 @@ import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 
+from truehalf.ir.model_forms import as_ir
 from truehalf.patterns import RepairReport, repair
 
 HEADER = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
@@ -34,7 +35,7 @@ def _graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
 
 def repaired(model: onnx.ModelProto, *passes: str) -> tuple[onnx.ModelProto, RepairReport]:
     """The model after the passes; the checker, strict inference of shapes and the names of all ends speak for it."""
-    made = ir.from_proto(onnx.ModelProto.FromString(model.SerializeToString()))
+    made = as_ir(model)
     report = repair(made, passes)
     result = ir.to_proto(made)
     onnx.checker.check_model(result, full_check=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import onnx
-import onnx_ir as ir
 import pytest
 
 from tests.messages import expect
 from tests.truehalf.patterns.linting import OF_TEXTS, found, model_of, only
+from truehalf.ir.model_forms import as_ir
 from truehalf.patterns import lint
 
 
@@ -75,7 +75,7 @@ def test_functions_of_the_file_are_looked_into() -> None:
     <domain: "ours", opset_import: ["": 17]>
     Area (a) => (b) { d = Det(a) b = Abs(d) }
     """)
-    findings = lint(ir.from_proto(proto), ignore=OF_TEXTS)
+    findings = lint(as_ir(proto), ignore=OF_TEXTS)
     assert [(finding.rule, finding.op_type) for finding in findings] == [("unsupported-op", "Det")]
 
 

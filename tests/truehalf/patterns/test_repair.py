@@ -10,14 +10,13 @@ import onnx_ir as ir
 import pytest
 
 from tests.measuring.shipped import shipped
-from tests.messages import expect, raises
+from tests.messages import raises
 from tests.tiers import first_of
 from tests.tracing import trace_json
 from tests.truehalf.models import detectors
 from tests.truehalf.patterns.repairing import assert_equal, parsed, repaired, uniform
 from truehalf.config.schema import DEFAULT_PASSES, RepairPass
 from truehalf.ir.model_file import load_model, save_model
-from truehalf.ir.model_forms import as_ir
 from truehalf.patterns import PASSES, repair
 from truehalf.runtime.ort import Session
 from truehalf.slimming.slim import slim
@@ -57,13 +56,6 @@ def test_a_second_run_changes_nothing() -> None:
 def test_unknown_passes_are_refused() -> None:
     with raises("unknown-choice", "grid_sample", *PASSES):
         repair(ir.from_proto(parsed(TEXT)), ["grid_sample"])
-
-
-def test_a_cycle_is_refused() -> None:
-    model = parsed(TEXT)
-    model.graph.node[0].input[1] = "y"
-    with raises("graph-cycle", "'/net/block.0/"):
-        repair(ir.from_proto(model), ["allowzero"])
 
 
 def test_values_that_stay_keep_their_names_and_new_ones_are_unique() -> None:
@@ -123,42 +115,23 @@ def test_what_stands_in_functions_is_repaired() -> None:
     assert_equal(before, after, [feed | {"c": np.array(given)} for given in (True, False)], rtol=1e-6)
 
 
-def test_functions_that_cannot_be_inlined_are_named() -> None:
-    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "16").replace("Softmax", "Identity"))
-    model = as_ir(before)
-    assert repair(model, ["grid_sample_gather"]).refused == []  # GridSample and Identity: the same at both
-    before = onnx.parser.parse_model(FUNCTIONS.replace("OPSET", "12"))
-    model = ir.from_proto(before)
-    report = repair(model, ["grid_sample_gather"])
-    assert len(model.functions) == 2
-    assert [refusal["pass"] for refusal in report.refused] == ["functions"]
-    expect(report.refused[0]["reason"], None, "Head, Sampled", 12, 17)
-
-
 @pytest.mark.parametrize(
-    ("op_type", "inputs", "lacks", "numbers"),
+    ("op_type", "inputs", "facts"),
     [
-        ("NonZero", [], "X", [1, 0]),
-        ("Reshape", ["x"], "shape", [2, 1]),
-        ("If", [], "cond", [1, 0]),
-        ("Where", ["x"], "X", [3, 1]),
-        ("GridSample", ["x"], "grid", [2, 1]),
-        ("Add", ["", "x"], "A", [2, 1]),
-        ("ScatterND", ["x"], "indices", [3, 1]),
-        ("Max", [], "data_0", [1, 0]),
-        ("Slice", ["x"], "starts", [3, 5, 1]),
-        ("Cast", ["x"], "to", []),
+        ("NonZero", [], [1, 0]),
+        ("Add", ["", "x"], [2, 1]),
+        ("Slice", ["x"], [3, 5, 1]),
+        ("Cast", ["x"], ["attribute 'to'"]),
     ],
 )
-def test_a_node_without_its_inputs_is_named(op_type: str, inputs: list[str], lacks: str, numbers: list[int]) -> None:
+def test_a_node_without_its_inputs_is_named(op_type: str, inputs: list[str], facts: list[object]) -> None:
     model = parsed("net (float[2] x) => (float[2] y) { y = Relu (x) }")
     node = model.graph.node[0]
     node.op_type, node.name = op_type, "/broken"
     node.input[:] = inputs
     for passes in ([name] for name in PASSES):
-        with raises("model-invalid", "'/broken'", op_type, repr(lacks), *numbers, "opset 17") as caught:
+        with raises("model-invalid", "'/broken'", op_type, *facts, "opset 17"):
             repair(ir.from_proto(model), passes)
-        assert ("attribute" in str(caught.value)) is (lacks == "to")
 
 
 def test_a_model_of_old_opset_is_left_alone() -> None:

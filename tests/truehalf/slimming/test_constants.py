@@ -31,16 +31,6 @@ def test_what_onnxslim_makes_computes_the_same(name: str, tmp_path: Path) -> Non
     _assert_same(text, tmp_path)
 
 
-@pytest.mark.parametrize("name", list(BODIES))
-def test_so_it_does_in_functions(name: str, tmp_path: Path) -> None:
-    domains = 'opset_import: ["": 17, "own": 1]'
-    graph = f"<ir_version: 8, {domains}> g (float[N,2] x) => (float[P,Q] z) {{ y = own.Outer(x) z = Neg(y) }}"
-    outer = f'<domain: "own", {domains}> Outer (x) => (y) {{ y = own.Inner(x) }}'
-    _assert_same(
-        f'{graph} {outer} <domain: "own", opset_import: ["": 17]> Inner (x) => (y) {{ {BODIES[name]} }}', tmp_path
-    )
-
-
 def test_what_a_call_says_is_the_calls(tmp_path: Path) -> None:
     graph = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[N,2] x) => (float[N,2] y) {
         a = own.F<by = 3.5>(x) y = own.F<by = -2.0>(a) }"""

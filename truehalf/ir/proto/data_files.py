@@ -56,8 +56,7 @@ def follow_links(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def _locations(proto: onnx.ModelProto) -> Iterator[onnx.StringStringEntryProto]:
-    from truehalf.ir.proto.names import proto_tensors
+    from truehalf.ir.proto.forms import proto_tensors
 
-    for graph in (proto.graph, *proto.functions):
-        for tensor in proto_tensors(graph):
-            yield from (entry for entry in tensor.external_data if entry.key == "location")
+    for tensor in proto_tensors(proto.graph):
+        yield from (entry for entry in tensor.external_data if entry.key == "location")

@@ -6,16 +6,14 @@ it is worked on, as everything else has it, and loses it when a file is written.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
-from truehalf.ir.facts import cloned, fed_inputs, is_op
+from truehalf.ir.facts import cloned, fed_inputs, insert_after, is_op, reached
 from truehalf.ir.normalize import Names
 
 IMAGE = "truehalf.one_image"  # key of ir.Model.meta: the input's name
 _DTYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.UINT8)
 _LEAST_SIDE = 16  # pixels; smaller ones are other matrices
-_AXES_ARE_INPUTS = 13  # of Squeeze, from this opset on
 
 
 def give_axis(model: ir.Model, known: str | None = None) -> bool:
@@ -35,20 +33,14 @@ def give_axis(model: ir.Model, known: str | None = None) -> bool:
     if len(images) != 1 or (known is None and of_samples):
         return False
     (image,) = images
-    graph, shape = model.graph, image.shape
-    opset, names = graph.opset_imports.get("") or _AXES_ARE_INPUTS, Names(model)
-    name = names.fresh(f"{image.name}/axes")
-    axes = ir.val(name, const_value=ir.tensor(np.array([0]), name=name))
-    if opset >= _AXES_ARE_INPUTS:
-        graph.register_initializer(axes)
-    by_opset = ([axes], {}) if opset >= _AXES_ARE_INPUTS else ([], {"axes": [0]})
-    squeeze = ir.node("Squeeze", [image, *by_opset[0]], by_opset[1], name=f"{image.name}/Squeeze")
+    names, shape = Names(model), image.shape
+    squeeze = ir.node("Squeeze", [image], name=f"{image.name}/Squeeze")
     (alone,) = squeeze.outputs
     alone.name, alone.type, alone.shape = names.fresh(f"{image.name}/alone"), image.type, shape
     image.replace_all_uses_with(alone, replace_graph_outputs=False)
     squeeze.replace_input_with(0, image)
     image.shape = ir.Shape([1, *(shape or ())])
-    graph.insert_before(next(iter(graph)), squeeze)
+    insert_after(image, squeeze)
     model.meta[IMAGE] = image.name
     return True
 
@@ -58,22 +50,15 @@ def take_axis(model: ir.Model) -> ir.Model:
     if model.meta.get(IMAGE) is None:
         return model
     made = cloned(model)
-    name, graph = made.meta.pop(IMAGE), made.graph
-    (image,) = (value for value in graph.inputs if value.name == name)
-    shape = tuple(image.shape or ())[1:]
-    stack = [image]
-    while stack:  # the input, and its casts
-        value = stack.pop()
+    name = made.meta.pop(IMAGE)
+    (image,) = (value for value in made.graph.inputs if value.name == name)
+    cast_or_image = reached([image], lambda value: [n.outputs[0] for n in value.consumers() if is_op(n, "Cast")])
+    for value in list(cast_or_image):
         for node in value.consumers():
             if is_op(node, "Squeeze"):
-                axes = node.inputs[1:]
                 node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=True)
-                graph.remove(node, safe=True)
-                for unread in (str(each.name) for each in axes if each is not None and not each.uses()):
-                    graph.initializers.pop(unread, None)
-            elif is_op(node, "Cast"):
-                stack.append(node.outputs[0])
-        value.shape = ir.Shape(shape)
+                made.graph.remove(node, safe=True)
+        value.shape = ir.Shape(tuple(value.shape or ())[1:])
     return made
 
 

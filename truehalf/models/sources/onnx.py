@@ -86,7 +86,7 @@ def open_model(config: Config, root: Path) -> Model:
     assert config.model.checkpoint is not None, "checked by problems"
     path = root / config.model.checkpoint
     model = load_model(path)
-    WeightsApart(of_any_version=True)(model)
+    WeightsApart()(model)
     InferTypes()(model)
     for code, problem in _problems_of(model):
         raise StageError(code, f"model.checkpoint: {path}: {problem}")
@@ -119,7 +119,7 @@ def _problems_of(model: ir.Model) -> Iterator[tuple[str, str]]:
 
     ends = [*model.graph.inputs, *model.graph.outputs]
     weights = [value for graph in model.graphs() for value in graph.initializers.values()]
-    computed = [value for node in all_nodes(model, functions=True) for value in node.outputs]
+    computed = [value for node in all_nodes(model) for value in node.outputs]
     half_types = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     if half := [value.name for value in (*ends, *weights, *computed) if value.dtype in half_types]:
         yield (

@@ -301,7 +301,7 @@ def _drawing(model: ir.Model) -> Iterator[ir.Node]:
     needed = model.clone()
     RemoveUnusedNodesPass()(needed)
     RemoveUnusedFunctionsPass()(needed)  # type: ignore[no-untyped-call]
-    for node in all_nodes(needed, functions=True):
+    for node in all_nodes(needed):
         if has(node, Trait.RANDOM) and "seed" not in node.attributes:
             yield node
 

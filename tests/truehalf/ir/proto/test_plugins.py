@@ -32,6 +32,11 @@ GRAPHS = {  # outputs, nodes, and what enters plugins or what is behind them
     "shared weight": (ONE, "a = MatMul(x, w) b = A_TRT(a, w) y = MatMul(b, w)", ["a"]),
     "constant": (ONE, "a = MatMul(x, w) c = Constant<value_float=2.0>() b = A_TRT(a, , c) y = Mul(b, c)", ["a"]),
     "unsorted": (ONE, "y = Neg(b) b = A_TRT(a) a = MatMul(x, w)", ["a"]),
+    "a constant expression": (
+        ONE,
+        "a = MatMul(x, w) c = Constant<value_float=2.0>() d = Exp(c) b = A_TRT(a, d) y = Mul(b, d)",
+        ["a"],
+    ),
     "a body behind": (
         ONE,
         "a = MatMul(x, w) b = A_TRT(a) c = Constant<value = bool {1}>() y = If(c) <then_branch = t () => (float[N,4] u)"
@@ -130,6 +135,14 @@ def test_an_overflow_in_front_is_found_where_it_is(tmp_path: Path) -> None:
     assert is_good_in_front(truehalf.compare(file, tmp_path / "good.onnx", X))
 
 
+def test_a_plugin_in_a_function_is_taken_out(tmp_path: Path) -> None:
+    function = '<domain: "my", opset_import: ["": 17]> F (i) => (o) { o = A_TRT(i) }'
+    file = written(tmp_path / "fp32.onnx", ONE, "a = MatMul(x, w) y = my.F(a)", function)
+    assert entering(load_model(file)) == ["a"]
+    truehalf.convert(file, tmp_path / "fp16.onnx", samples=X)
+    assert is_good_in_front(truehalf.compare(file, tmp_path / "fp16.onnx", X))
+
+
 def test_ranges_models_in_memory_and_other_functions(tmp_path: Path) -> None:
     file = written(tmp_path / "fp32.onnx", *GRAPHS["a chain"][:2])
     ranges = truehalf.calibrate(file, X)
@@ -161,30 +174,21 @@ BODY = (
     "a = Relu(x) c = Constant<value = bool {1}>() y = If(c) <then_branch = t () => (float[N,4] u) { u = A_TRT(a) }, "
     "else_branch = e () => (float[N,4] v) { v = Identity(a) }>"
 )
-FUNCTION = '<domain: "my", opset_import: ["": 17, "my": 1]> F (i) => (o) { o = A_TRT(i) }'
 
 
 @pytest.mark.parametrize(
-    ("nodes", "more", "fact"),
+    ("nodes", "fact"),
     [
-        ("a = A_TRT(x) y = MatMul(a, w)", "", "A_TRT"),
-        (BODY, "", "A_TRT"),
-        ("a = Relu(x) y = my.F(a)", FUNCTION, "A_TRT"),
-        (BODY.replace("A_TRT", "com.msfoo.Odd"), "", "com.msfoo::Odd"),
-        ("a = Relux(x) y = A_TRT(a)", "", "Relux"),
-        ("a = Relu(x) y = Mine(a)", "", "Mine"),
+        ("a = A_TRT(x) y = MatMul(a, w)", "A_TRT"),
+        (BODY, "A_TRT"),
+        (BODY.replace("A_TRT", "com.msfoo.Odd"), "com.msfoo::Odd"),
+        ("a = Relux(x) y = A_TRT(a)", "Relux"),
+        ("a = Relu(x) y = Mine(a)", "Mine"),
     ],
-    ids=[
-        "nothing in front",
-        "in a body",
-        "in a function",
-        "nearly known, in a body",
-        "a misspelt operator",
-        "not named as a plugin",
-    ],
+    ids=["nothing in front", "in a body", "nearly known, in a body", "a misspelt operator", "not named as a plugin"],
 )
-def test_what_cannot_be_left_out_is_refused(nodes: str, more: str, fact: str, tmp_path: Path) -> None:
-    file = written(tmp_path / "in.onnx", ONE, nodes, more)
+def test_what_cannot_be_left_out_is_refused(nodes: str, fact: str, tmp_path: Path) -> None:
+    file = written(tmp_path / "in.onnx", ONE, nodes)
     with raises("not-supported", fact):
         truehalf.convert(file, tmp_path / "out.onnx", samples=X)
     assert not (tmp_path / "out.onnx").exists()
