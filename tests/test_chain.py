@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from pipeline.run_record import Run as RunRecord
 from tests.conftest import ROOT, Run, in_workspace
@@ -140,14 +139,8 @@ def test_what_verify_found_is_on_the_page_and_tracked(
     assert frozen["logits"].shape[0] == 3, "white, black, noise"
 
 
-def test_dvc_draws_the_plots_and_compares_the_metrics(after_chain: Path) -> None:
+def test_dvc_compares_the_metrics(after_chain: Path) -> None:
     workspace = after_chain
-    shown = in_workspace(workspace, "dvc", "plots", "show", "-o", "drawn")
-    assert shown.returncode == 0, shown.stderr
-    page = (workspace / "drawn/index.html").read_text()
-    plots = [plot for each in yaml.safe_load((ROOT / "dvc.yaml").read_text())["plots"] for plot in each.values()]
-    assert len(plots) == 1 and all(plot["title"] in page for plot in plots)
-    assert page.count('"log10_error"') > 500 and "<DVC_METRIC" not in page
     compared = in_workspace(workspace, "dvc", "metrics", "diff", "--json")
     assert compared.returncode == 0, compared.stderr
     assert json.loads(compared.stdout).keys() == {"reports/metrics.json"}, "figures to compare, and nothing else"

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 from onnxruntime.transformers import float16
 
-from tests.cases.doors import fails, loads, parsed, saved, truehalf
+from tests.cases.doors import loads, parsed, saved, truehalf
 from tests.messages import expect
 
 
@@ -41,7 +41,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("operator", REFUSED)
-@fails("clean-casts reports an order of nodes that it repaired itself")
 def test_the_refused_node_is_named_not_the_order_that_was_repaired(tmp_path: Path, operator: str) -> None:
     """The converter also leaves nodes out of order, which clean-casts repairs before the file is checked."""
     weights = "<float zero = {0.0}, float one = {1.0}, float n = {4.0}>"

@@ -1,10 +1,10 @@
 """Arithmetic of a node, and the number of terms that one element of its output adds up.
 
     depth(MatMul [.., m, k] x [.., k, n]) = k      depth(Conv, W [o, c, h, w]) = c * h * w
-    depth(ReduceSum) = elements per output
+    depth(ReduceSum) = elements per output         depth(LayerNormalization) = elements per mean
 
-Matrix products, convolutions, attention, recurrences and Reduce operators count; all others are 1 deep and cost one
-operation for each element that they write. Unknown dimensions count 1.
+Matrix products, convolutions, attention, recurrences, Reduce operators, Softmax and norms count; all others are 1 deep
+and cost one operation for each element that they write. Unknown dimensions count 1.
 """
 
 from __future__ import annotations
@@ -171,6 +171,14 @@ def _reduce(seen: _Seen) -> int:
     return math.prod(shape if axes is None else (shape[axis] for axis in axes if -len(shape) <= axis < len(shape)))
 
 
+def _softmax(seen: _Seen) -> int:
+    return math.prod(seen.of(0)[seen.number("axis", -1) :][:1])
+
+
+def _norm_from_axis(seen: _Seen) -> int:
+    return math.prod(seen.of(0)[seen.number("axis", -1) :])
+
+
 _DEPTHS: dict[str, Callable[[_Seen], int]] = {
     name: rule
     for names, rule in (
@@ -180,6 +188,8 @@ _DEPTHS: dict[str, Callable[[_Seen], int]] = {
         ("Einsum", _einsum),
         ("GRU LSTM RNN", _recurrent),
         ("Gemm", _gemm),
+        ("LayerNormalization RMSNormalization", _norm_from_axis),
+        ("LogSoftmax Softmax", _softmax),
         ("MatMul", _matmul),
         ("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare", _reduce),
     )

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from truehalf.errors import StageError
 from truehalf.ir.facts import cloned, fixed_batches
-from truehalf.ir.model_file import adopt_proto, is_restated, load_model, model_size_mb, read_proto, save_model
+from truehalf.ir.model_file import adopt_proto, is_restated, load_model, read_proto, save_model
 from truehalf.ir.normalize import TYPED, sort_nodes
 from truehalf.ir.proto.data_files import data_file, external_files
 from truehalf.ir.proto.forms import WEIGHTS_APART_FROM
@@ -80,7 +80,7 @@ class ModelFile:
     @property
     def size_mb(self) -> float:
         """Size with its files of external data, in 10^6 bytes."""
-        return model_size_mb(self.path)
+        return sum(file.stat().st_size for file in (self.path, *self.data) if file.is_file()) / 1e6
 
     @cached_property
     def digest(self) -> str:

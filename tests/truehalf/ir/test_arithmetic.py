@@ -30,8 +30,8 @@ CASES = [
     # 2 batches, 4 heads of 8, 6 queries, 10 keys: 2 * 48 rows * 10 keys * (8 + 8)
     ("float[2,4,6,8] q, float[2,4,10,8] k", "y = Attention(q, k, k)", 10, 2 * 48 * 10 * 16),
     ("float[2,6,32] q, float[2,10,32] k", "y = Attention<q_num_heads = 4, kv_num_heads = 4>(q, k, k)", 10, 15360),
-    ("float[2,3,4] x", "y = Softmax<axis = 1>(x)", 1, 24),
-    ("float[2,3,4] x, float[4] s", "y = LayerNormalization(x, s)", 1, 24),
+    ("float[2,3,4] x", "y = Softmax<axis = 1>(x)", 3, 24),
+    ("float[2,3,4] x, float[4] s", "y = LayerNormalization(x, s)", 4, 24),
     ("float[2,6,4,4] x, float[6] s", "y = BatchNormalization(x, s, s, s, s)", 1, 192),
     ("float[2,6,4,4] x", "y = GlobalAveragePool(x)", 1, 192),
     ("float[2,6,4,4] x", "y = MaxPool<kernel_shape = [2, 2]>(x)", 1, 108),
