@@ -87,9 +87,10 @@ def command(output: form.Output, **given: Any) -> int:
     result = convert(file, out, samples=calibration, ranges=ranges, skip=skip, precision=precision)
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
     verdict, limit = _verdict(report, parts, result.report, given)
-    if verdict == "passed" and (refused := _refused(out)):
-        verdict, limit = "not verified", refused
     notes = _notes(result.report, ranges is not None and report is not None)
+    if refused := _refused(out):
+        notes.append(refused)
+        verdict, limit = ("not verified", refused) if verdict == "passed" else (verdict, limit)
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
     content = {
         "model": str(model),
@@ -188,7 +189,7 @@ def _refused(out: Path) -> str:
     from truehalf.patterns.report import failing, failure
 
     errors = failing(lint(ModelFile(out).typed), "error")
-    text = f"it agrees with the model, but TensorRT builds no engine of it:\n  {failure(errors)}"
+    text = f"TensorRT builds no engine of it:\n  {failure(errors)}"
     return coded("lint-fails", text) if errors else ""
 
 

@@ -118,7 +118,9 @@ def _einsum(seen: _Seen) -> int:
     sizes: dict[str, int] = {}
     for index, term in enumerate(left.split(",")):
         head, _, tail = term.partition("...")
-        for letter, size in (*zip(head, seen.of(index)), *zip(tail[::-1], seen.of(index)[::-1])):  # noqa: B905
+        shape = seen.of(index)
+        from_left, from_right = zip(head, shape, strict=False), zip(tail[::-1], shape[::-1], strict=False)
+        for letter, size in (*from_left, *from_right):
             sizes[letter] = max(size, sizes.get(letter, 1))
     return math.prod(
         size for letter, size in sizes.items() if letter not in right and (arrow or left.count(letter) > 1)
