@@ -15,7 +15,7 @@ from truehalf.cli.form import file_option, option
 from truehalf.codes import coded
 from truehalf.config.precision import Method, Precision
 from truehalf.config.typed import ConfigErrors, plain
-from truehalf.errors import StageError
+from truehalf.errors import StageError, attempted
 from truehalf.report.fp32_nodes import fp32_lines
 from truehalf.report.numbers import number, percent
 from truehalf.report.text import Screen, comparison_lines, up_to
@@ -88,7 +88,7 @@ def command(output: form.Output, **given: Any) -> int:
     report = None if verification is None else compare(model, out, verification, spec=given["spec"])
     verdict, limit = _verdict(report, parts, result.report, given)
     notes = _notes(result.report, ranges is not None and report is not None)
-    if refused := _refused(out):
+    if refused := _refused(out, notes):
         notes.append(refused)
         verdict, limit = ("not verified", refused) if verdict == "passed" else (verdict, limit)
     engine, refusal = _engine(out, verdict, given) if given["engine"] else (None, None)
@@ -182,13 +182,14 @@ def _verdict(
     return "passed", "; ".join(filter(None, limits))
 
 
-def _refused(out: Path) -> str:
-    """What TensorRT refuses in the converted file, as lint finds it; "": nothing."""
+def _refused(out: Path, notes: list[str]) -> str:
+    """What TensorRT refuses in the converted file, as lint finds it; "": nothing; lint that fails is a note."""
     from truehalf.ir.model_forms import ModelFile
     from truehalf.patterns import lint
     from truehalf.patterns.report import failing, failure
 
-    errors = failing(lint(ModelFile(out).typed), "error")
+    findings = attempted("lint of the file", notes.append, lambda: lint(ModelFile(out).typed))
+    errors = failing(findings or [], "error")
     text = f"TensorRT builds no engine of it:\n  {failure(errors)}"
     return coded("lint-fails", text) if errors else ""
 
