@@ -15,7 +15,6 @@ from tests.tiers import first_of
 BLOCKED = "precision.op_block_list=[MatMul,Softmax]"
 CASES = [
     (ROWS, {"batch": "n"}, BLOCKED),
-    (ROWS, {"batch": "n"}, "precision.pattern_block_list=['inputs:9']"),
     (ROWS, {"batch": "n"}, "precision.data_max=0.001"),
     (ROWS, {"batch": 2}, "precision.rules=autocast", BLOCKED),
     (PICTURES, {"batch": "n"} | FREE, "precision.node_block_list=[.*]"),

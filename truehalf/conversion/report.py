@@ -207,4 +207,11 @@ def skipped_report(path: Path) -> Fp16Report:
     model = load_model(path)
     InferTypes()(model)
     reason = "precision=fp32: the file is passed on as it is"
-    return Fp16Report(status="skipped", reason=reason, fp16_arithmetic=0.0, model=model_facts(model, path))
+    no_casts = dict.fromkeys(("bytes", "casts", "cast_bytes", "fp32_owners"), 0)
+    return Fp16Report(
+        status="skipped",
+        reason=reason,
+        fp16_arithmetic=0.0,
+        model=model_facts(model, path),
+        costs={"placed": no_casts, "naive": no_casts},
+    )
