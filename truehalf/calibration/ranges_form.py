@@ -94,7 +94,7 @@ def read_ranges(ranges: RangesJson | Path | str | None) -> Ranges | None:
 
 
 def _entries(content: RangesJson, key: str, read: Callable[[Any], _Entry], problems: list[str]) -> dict[str, _Entry]:
-    """What `read` makes of each entry; a line in `problems` on each that it cannot read."""
+    """Read each entry by `read`, and add a line to `problems` for each that it cannot read."""
     found = {}
     for name, entry in (content.get(key) or {}).items():
         try:

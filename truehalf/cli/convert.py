@@ -183,7 +183,7 @@ def _verdict(
 
 
 def _refused(out: Path, notes: list[str]) -> str:
-    """What TensorRT refuses in the converted file, as lint finds it; "": nothing; lint that fails is a note."""
+    """List the errors of lint in the converted file, as text, "" for none; lint that fails is added to `notes`."""
     from truehalf.ir.model_forms import ModelFile
     from truehalf.patterns import lint
     from truehalf.patterns.report import failing, failure

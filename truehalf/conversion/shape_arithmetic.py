@@ -163,7 +163,7 @@ def _sizes_upstream(value: ir.Value) -> int | None:
 
 
 def _sources(value: ir.Value) -> list[ir.Value | None]:
-    """What a value is computed from: of an output of If that of both branches, of Loop and Scan all that they read."""
+    """List the values that a value is made of: of If those of both branches, of Loop and Scan all that they read."""
     node = value.producer()
     if node is None or has(node, Trait.SHAPE_ONLY):
         return []

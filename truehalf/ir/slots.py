@@ -153,7 +153,7 @@ def check_required_inputs(model: ir.Model, plugin_ops: Collection[str] = ()) -> 
 
 
 def _wrong_ends(node: ir.Node, schema: onnx.defs.OpSchema) -> str:
-    """What a node has too few or too many of, in words; nothing where all is there."""
+    """Describe inputs, outputs or attributes of which a node has too few or too many; "" where it has all."""
     single = [index for index, formal in enumerate(schema.inputs) if formal.option == _SINGLE]
     given, made = len(node.inputs), len(node.outputs)
     there = sum(value is not None for value in node.inputs)

@@ -46,7 +46,7 @@ def parameters_of(network: torch.nn.Module) -> list[str]:
 
 
 def returned_by(network: torch.nn.Module, feed: Mapping[str, np.ndarray], key: str, remedy: str) -> Any:
-    """What a module returns for a feed, whose arrays it takes in their order; it is left as it was.
+    """Run a module on the arrays of a feed, in their order; it is left as it was.
 
     Args:
         key: what errors begin with.

@@ -72,12 +72,12 @@ def _half_attentions(subject: Subject) -> list[ir.Node]:
 
 def _twice_scaled(subject: Subject) -> list[ir.Node]:
     """Attentions whose Q and K are both scaled, as torch exports scaled_dot_product_attention."""
-    found = []
+    softmaxes = []
     for attention in Neighbours(subject.model).attentions():
         scaled = [producer_of(value, "Mul") for value in attention.products[0].inputs]
         if all(node is not None and any(constant(value) is not None for value in node.inputs) for node in scaled):
-            found.append(attention.softmax)
-    return found
+            softmaxes.append(attention.softmax)
+    return softmaxes
 
 
 def _cumulated(subject: Subject) -> list[ir.Node]:
@@ -89,14 +89,14 @@ def _cumulated(subject: Subject) -> list[ir.Node]:
 
 def _shortcuts_of_views(subject: Subject) -> list[ir.Node]:
     """Adds of an activated convolution and a part of a tensor (Split, Slice) that a Concat reads, too (C2f of YOLO)."""
-    found = []
+    additions = []
     for node in subject.of_type("Add"):
         views = [value for value in node.inputs if value is not None and is_op(value.producer(), "Split", "Slice")]
         activated = [value for value in node.inputs if value not in views]
         joins = any(is_op(reader, "Concat") for value in views for reader in value.consumers())
         if joins and node.outputs[0].dtype == _HALF and any(map(_is_of_conv, activated)):
-            found.append(node)
-    return found
+            additions.append(node)
+    return additions
 
 
 def _is_of_conv(value: ir.Value | None) -> bool:

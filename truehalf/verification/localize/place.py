@@ -1,4 +1,4 @@
-"""Where a comparison fails: the samples that differ most, and the node at fault there, in words."""
+"""Place of a failure: the samples that differ most, and the node at fault there, in words."""
 
 from __future__ import annotations
 
